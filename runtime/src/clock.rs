@@ -1,0 +1,114 @@
+//! Time as the runtime reads it: injected, so that tests move it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, PoisonError,
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Where the runtime reads the time.
+///
+/// Budgets are measured on [`monotonic`](Self::monotonic); what outlives the process
+/// (retention, tombstones) is recorded by [`wall`](Self::wall).
+pub trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// The time of day.
+    fn wall(&self) -> SystemTime;
+    /// The time since an arbitrary origin; never goes back.
+    fn monotonic(&self) -> Duration;
+}
+
+/// The machine's clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemClock {
+    origin: Instant,
+}
+
+impl SystemClock {
+    /// The machine's clocks, the monotonic one counted from now.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { origin: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn wall(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.origin.elapsed()
+    }
+}
+
+/// A clock that stands still until a test moves it.
+///
+/// Clones share the time.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use idempotent_tool::{Clock, ManualClock};
+///
+/// let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000));
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(clock.monotonic(), Duration::from_secs(60));
+/// ```
+#[derive(Debug, Clone)]
+pub struct ManualClock {
+    now: Arc<Mutex<(SystemTime, Duration)>>,
+}
+
+impl ManualClock {
+    /// A clock that reads `wall`.
+    #[must_use]
+    pub fn new(wall: SystemTime) -> Self {
+        Self { now: Arc::new(Mutex::new((wall, Duration::ZERO))) }
+    }
+
+    /// Lets time pass on both clocks.
+    pub fn advance(&self, by: Duration) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.0 += by;
+        now.1 += by;
+    }
+
+    /// Sets the time of day alone, as an administrator or a time service does.
+    pub fn set_wall(&self, wall: SystemTime) {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).0 = wall;
+    }
+}
+
+impl Clock for ManualClock {
+    fn wall(&self) -> SystemTime {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+/// A point on the wall clock in milliseconds since 1970, as the ledger keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Timestamp(pub(crate) i64);
+
+impl Timestamp {
+    /// The time of day by `clock`; before 1970 counts as 1970.
+    pub(crate) fn now(clock: &dyn Clock) -> Self {
+        let elapsed = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// This time and `later` more; saturates at the end of the range.
+    pub(crate) fn plus(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
+    }
+}

@@ -1,0 +1,108 @@
+//! One call of a transactional tool, as a store's transaction runs it.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    operation::{identity::Identity, stored::Stored},
+    reply::validate::ResultValidator,
+    request::{arguments::fingerprint::Fingerprint, arguments::InvalidArgument, caller::Caller},
+    effect::failure::Failure,
+    store::StoreError,
+    tool::{Effect, State},
+};
+
+/// What one version of a transactional tool needs to run, compiled at `build()`.
+#[derive(Debug)]
+pub(crate) struct TransactionalTool {
+    pub(crate) version: u32,
+    /// The contract's row in the ledger, from [`Store::register`](crate::store::Backend::register).
+    pub(crate) contract_id: i64,
+    pub(crate) retention: Duration,
+    pub(crate) tombstone: Duration,
+    pub(crate) max_result: usize,
+    pub(crate) effect: Effect,
+    pub(crate) result: ResultValidator,
+}
+
+/// One call: owned whole, since the caller may leave before it begins.
+///
+/// The handler may run twice, each time from a clean rollback, so nothing here is consumed.
+#[derive(Debug)]
+pub(crate) struct TransactionalCall {
+    pub(crate) identity: Identity,
+    pub(crate) caller: Caller,
+    pub(crate) tool: Arc<TransactionalTool>,
+    pub(crate) arguments: Value,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) state: Arc<State>,
+    /// When the budget ends, on the clock's monotonic axis.
+    pub(crate) deadline: Duration,
+    /// The caller's span; the handler runs in a child of it.
+    pub(crate) span: tracing::Span,
+}
+
+/// Why a handler's run came to nothing. All of it is rolled back.
+#[derive(Debug)]
+pub(crate) enum RunError {
+    /// The arguments' type refuses what its schema allows.
+    InvalidArguments(Vec<InvalidArgument>),
+    /// The handler failed, or its result can't be retained.
+    Failed(Failure),
+}
+
+/// What became of a [`TransactionalCall`].
+#[derive(Debug)]
+pub(crate) enum Executed {
+    /// This call's effect and receipt are committed.
+    Committed(Stored),
+    /// The identity was recorded already; nothing was executed.
+    Found(Stored),
+    /// The handler ran and was rolled back.
+    RolledBack(RunError),
+    /// The budget ended before the handler began; nothing was written.
+    Busy,
+    /// The budget ended while the handler ran; it was rolled back.
+    DeadlineExceeded,
+    /// The store failed; nothing was written.
+    Storage(StoreError),
+    /// The store failed at the commit, and whether it happened can't be established.
+    Unknown(StoreError),
+}
+
+impl TransactionalCall {
+    /// Checks a handler's serialized result: the limit, then the schema.
+    pub(crate) fn check_result(&self, result: &RawValue) -> Result<(), Failure> {
+        let bytes = result.get().len();
+        if bytes > self.tool.max_result {
+            return Err(Failure::new(
+                "result_too_large",
+                format!(
+                    "the tool's result has {bytes} bytes; its limit is {} (`max_result`)",
+                    self.tool.max_result
+                ),
+            ));
+        }
+        self.tool.result.check(result)
+    }
+}
+
+impl RunError {
+    /// The arguments' own type refused them.
+    pub(crate) fn refused(_error: &serde_json::Error) -> Self {
+        // The error's text may quote the value, so only the fact is told.
+        Self::InvalidArguments(vec![InvalidArgument {
+            path: String::new(),
+            message: "the arguments fit the schema, but the tool's own type refuses them".into(),
+        }])
+    }
+
+    /// The result can't be written as JSON.
+    pub(crate) fn unserializable(error: serde_json::Error) -> Self {
+        Self::Failed(
+            Failure::new("result_not_serializable", "the tool's result can't be written as JSON")
+                .with_source(error),
+        )
+    }
+}

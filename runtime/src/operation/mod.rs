@@ -1,0 +1,6 @@
+//! What is known of an operation and what follows from it: pure, without a database.
+
+pub(crate) mod decision;
+pub(crate) mod id;
+pub(crate) mod identity;
+pub(crate) mod stored;

@@ -1,0 +1,8 @@
+//! What a caller asks: who, with which key, for what; checked before anything runs.
+
+pub(crate) mod arguments;
+pub(crate) mod authorize;
+pub(crate) mod caller;
+pub(crate) mod contract;
+pub(crate) mod key;
+pub(crate) mod scope;

@@ -1,0 +1,77 @@
+//! Where operations are kept. A store persists what the core decides; it decides nothing.
+
+use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc};
+
+use crate::{
+    clock::Clock,
+    effect::transactional::{Executed, TransactionalCall},
+    operation::{identity::Identity, stored::Stored},
+    request::contract::Contract,
+};
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+/// A place that keeps operations: [`SqliteStore`](crate::SqliteStore).
+///
+/// Sealed: the runtime and its stores change together.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// The store as the toolbox drives it.
+    #[doc(hidden)]
+    fn handle(&self) -> StoreHandle;
+}
+
+/// A store with its type erased.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub struct StoreHandle(pub(crate) Arc<dyn Backend>);
+
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// How a caller waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// In its task: the future may be pending, and may be dropped.
+    Async,
+    /// In its thread: the future is ready when it is first polled.
+    Blocking,
+}
+
+/// A store as the toolbox drives it.
+pub(crate) trait Backend: fmt::Debug + Send + Sync {
+    /// The clock that the store was opened with.
+    fn clock(&self) -> &dyn Clock;
+
+    /// Records the contracts in one transaction and returns their rows' ids, in order.
+    ///
+    /// `check` is given the stored form of each contract that the ledger knows and the
+    /// current one; its error leaves the ledger as it was.
+    fn register(
+        &self,
+        contracts: &[Contract],
+        check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), crate::BuildError>,
+    ) -> Result<Vec<i64>, crate::BuildError>;
+
+    /// Whether a retry is likely, from memory alone: `false` proves nothing.
+    fn may_know(&self, identity: &Identity) -> bool;
+
+    /// What is recorded of `identity`, without the write lock. `None` proves nothing
+    /// about the next moment.
+    fn find<'a>(
+        &'a self,
+        identity: &'a Identity,
+        wait: Wait,
+    ) -> BoxFuture<'a, Result<Option<Stored>, StoreError>>;
+
+    /// Runs a call: look-up, handler, receipt and commit in one transaction.
+    fn execute(&self, call: TransactionalCall, wait: Wait) -> BoxFuture<'_, Executed>;
+}
+
+/// What went wrong in a store. The source stays on the server.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct StoreError {
+    pub(crate) what: &'static str,
+    #[source]
+    pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
+}

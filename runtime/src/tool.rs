@@ -1,0 +1,298 @@
+//! What the attribute implements on the type that names a tool.
+
+use std::{
+    any::{Any, TypeId, type_name},
+    collections::HashMap,
+    fmt,
+    time::Duration,
+};
+
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, value::RawValue};
+
+use crate::effect::failure::Failure;
+
+/// One version of an operation: what `#[idempotent_tool]` implements.
+///
+/// Implemented by the attribute only; its items may change at any patch release.
+pub trait Tool: Send + Sync + 'static {
+    /// What the handler works in, its first parameter: [`Tx`](crate::Tx).
+    type Context: Context;
+    /// The tool's own arguments, without the idempotency key.
+    type Arguments: ToolArguments;
+    /// What a successful handler returns.
+    type Output: ToolOutput;
+
+    /// What the attribute's arguments and the doc comment say.
+    #[doc(hidden)]
+    fn declaration() -> Declaration;
+    /// The defaults of the optional arguments that declare one.
+    #[doc(hidden)]
+    fn defaults() -> Vec<ArgumentDefault>;
+    /// The application state that the handler has injected.
+    #[doc(hidden)]
+    fn needs() -> Vec<Need>;
+    /// The handler in the form its context runs.
+    #[doc(hidden)]
+    fn handler() -> <Self::Context as Context>::Handler;
+}
+
+/// What a handler works in; tells how a handler on it is called.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what a tool's handler works in",
+    label = "not a tool's context",
+    note = "the first parameter of a tool is `&Tx`"
+)]
+pub trait Context: Sized + 'static {
+    /// A handler on this context with its types erased.
+    #[doc(hidden)]
+    type Handler: Clone + Send + Sync + 'static;
+}
+
+/// A context whose handlers are plain functions.
+#[diagnostic::on_unimplemented(
+    message = "a tool that works in `{Self}` cannot be a plain `fn`",
+    label = "needs an `async fn`"
+)]
+pub trait SyncContext: Context {
+    /// Erases the types of a handler.
+    #[doc(hidden)]
+    fn erase<T: Handler<Context = Self>>() -> Self::Handler;
+}
+
+/// A context whose handlers are `async` functions.
+#[diagnostic::on_unimplemented(
+    message = "a tool that works in `{Self}` cannot be an `async fn`",
+    label = "needs a plain `fn`: it runs inside one database transaction"
+)]
+pub trait AsyncContext: Context {}
+
+/// A context that the store `S` can provide.
+#[diagnostic::on_unimplemented(
+    message = "this tool cannot run on `{S}`: its first parameter is `{Self}`",
+    label = "the store cannot provide `{Self}`"
+)]
+pub trait RunsOn<S>: Context {
+    /// The handler as the store takes it.
+    #[doc(hidden)]
+    fn effect(handler: Self::Handler) -> Effect;
+}
+
+/// A handler as the toolbox keeps it: by the kind of its effect.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Effect {
+    /// Inside one SQLite transaction.
+    #[cfg(feature = "sqlite")]
+    Sqlite(crate::effect::tx::TxHandler),
+}
+
+/// A tool whose handler is a plain function.
+pub trait Handler: Tool {
+    /// Calls the user's function.
+    ///
+    /// # Errors
+    ///
+    /// What the function returned, or injected state that is missing.
+    #[doc(hidden)]
+    fn call(
+        context: &Self::Context,
+        state: &State,
+        arguments: Self::Arguments,
+    ) -> Result<Self::Output, Failure>;
+}
+
+/// What one use of the attribute declares.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Declaration {
+    /// The operation's name, which is the tool's.
+    pub name: &'static str,
+    /// The operation's version, the N of `name:vN`.
+    pub version: u32,
+    /// A title for people.
+    pub title: Option<&'static str>,
+    /// The doc comment, lines joined by `\n`, without the leading space of each.
+    pub description: &'static str,
+    /// How long the result is kept for replay.
+    pub retention: Duration,
+    /// How long after the retention the key is still refused.
+    pub tombstone: Duration,
+    /// The budget of one call.
+    pub deadline: Duration,
+    /// The largest result, in bytes of JSON.
+    pub max_result: u64,
+    /// The hint that the effect may destroy something.
+    pub destructive: bool,
+    /// The hint that the effect reaches beyond the server.
+    pub open_world: bool,
+    /// The tool's own authorizer.
+    pub authorize: Option<crate::request::authorize::AuthorizeFn>,
+    /// The module that declares the tool.
+    pub module: &'static str,
+}
+
+/// The default of one optional argument.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct ArgumentDefault {
+    /// The argument's name in JSON.
+    pub name: &'static str,
+    /// Makes the default's JSON text.
+    pub make: fn() -> serde_json::Result<String>,
+}
+
+impl fmt::Debug for ArgumentDefault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArgumentDefault").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// State that a handler has injected.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Need {
+    pub(crate) id: TypeId,
+    pub(crate) type_name: &'static str,
+}
+
+impl Need {
+    /// The need of a `T`.
+    #[must_use]
+    pub fn of<T: Send + Sync + 'static>() -> Self {
+        Self { id: TypeId::of::<T>(), type_name: type_name::<T>() }
+    }
+}
+
+/// The application's state, by type.
+#[doc(hidden)]
+#[derive(Default)]
+pub struct State {
+    values: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+}
+
+impl State {
+    pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
+        self.values.insert(TypeId::of::<T>(), Box::new(value));
+    }
+
+    pub(crate) fn has(&self, need: &Need) -> bool {
+        self.values.contains_key(&need.id)
+    }
+
+    /// The state of type `T`.
+    ///
+    /// # Errors
+    ///
+    /// When the toolbox was not given any; `build()` checks that it was.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Result<&T, Failure> {
+        self.values.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref()).ok_or_else(
+            || Failure::new("missing_state", "the server lacks state that this tool needs"),
+        )
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("values", &self.values.len()).finish()
+    }
+}
+
+/// A type that a tool may take as its arguments.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the arguments of an idempotent tool",
+    label = "not a tool's arguments",
+    note = "a tool's arguments must be `serde::de::DeserializeOwned + schemars::JsonSchema`",
+    note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]`"
+)]
+pub trait ToolArguments: Sized + 'static {
+    /// Reads the validated arguments.
+    ///
+    /// # Errors
+    ///
+    /// When the type refuses what its schema allows.
+    #[doc(hidden)]
+    fn from_json(arguments: &Value) -> serde_json::Result<Self>;
+    /// The schema as schemars writes it.
+    #[doc(hidden)]
+    fn json_schema() -> Schema;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {
+    fn from_json(arguments: &Value) -> serde_json::Result<Self> {
+        T::deserialize(arguments)
+    }
+
+    fn json_schema() -> Schema {
+        let settings = SchemaSettings::draft2020_12().with(|s| {
+            s.inline_subschemas = true;
+            s.meta_schema = None;
+        });
+        settings.for_deserialize().into_generator().into_root_schema_for::<T>()
+    }
+}
+
+/// A type that a tool may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the result of an idempotent tool",
+    label = "not a tool's result",
+    note = "the result is stored and replayed, so it must be `serde::Serialize + schemars::JsonSchema`",
+    note = "add `#[derive(serde::Serialize, schemars::JsonSchema)]`"
+)]
+pub trait ToolOutput: Sized + 'static {
+    /// The JSON text that is stored and replayed.
+    ///
+    /// # Errors
+    ///
+    /// When the value cannot be written as JSON.
+    #[doc(hidden)]
+    fn to_json(&self) -> serde_json::Result<Box<RawValue>>;
+    /// The schema of what [`to_json`](Self::to_json) writes.
+    #[doc(hidden)]
+    fn json_schema() -> Schema;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
+    fn to_json(&self) -> serde_json::Result<Box<RawValue>> {
+        serde_json::value::to_raw_value(self)
+    }
+
+    fn json_schema() -> Schema {
+        let settings = SchemaSettings::draft2020_12().with(|s| {
+            s.inline_subschemas = true;
+            s.meta_schema = None;
+        });
+        settings.for_serialize().into_generator().into_root_schema_for::<T>()
+    }
+}
+
+/// What a handler may return.
+#[diagnostic::on_unimplemented(
+    message = "a tool cannot return `{Self}`",
+    label = "expected `Result<Output, Error>`",
+    note = "the error must convert into `idempotent_tool::Failure`"
+)]
+pub trait HandlerResult {
+    /// The successful result.
+    type Output: ToolOutput;
+    /// The result with the error as the runtime takes it.
+    ///
+    /// # Errors
+    ///
+    /// The handler's.
+    #[doc(hidden)]
+    fn into_result(self) -> Result<Self::Output, Failure>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: ToolOutput, E: Into<Failure>> HandlerResult for Result<T, E> {
+    type Output = T;
+
+    fn into_result(self) -> Result<T, Failure> {
+        self.map_err(Into::into)
+    }
+}
