@@ -277,8 +277,9 @@ impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
     note = "the error must convert into `idempotent_tool::Failure`"
 )]
 pub trait HandlerResult {
-    /// The successful result.
-    type Output: ToolOutput;
+    /// The successful result. What it must be is asked where a tool names it, so that
+    /// the compiler speaks of the output and not of the whole `Result`.
+    type Output;
     /// The result with the error as the runtime takes it.
     ///
     /// # Errors
@@ -289,7 +290,7 @@ pub trait HandlerResult {
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: ToolOutput, E: Into<Failure>> HandlerResult for Result<T, E> {
+impl<T, E: Into<Failure>> HandlerResult for Result<T, E> {
     type Output = T;
 
     fn into_result(self) -> Result<T, Failure> {
