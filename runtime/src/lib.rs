@@ -6,7 +6,10 @@ pub use effect::failure::Failure;
 pub use effect::tx::Tx;
 pub use idempotent_tool_macros::idempotent_tool;
 pub use operation::id::{MalformedOperationId, OperationId};
-pub use reply::Reply;
+pub use reply::{
+    Reply, Status,
+    describe::{Annotations, ToolDescription},
+};
 pub use request::{
     authorize::{Access, Asked},
     caller::Caller,
