@@ -16,22 +16,22 @@ pub use request::{
     key::{IdempotencyKey, InvalidKey},
     scope::{EmptyScope, Scope, ScopeBuilder},
 };
-pub use store::Store;
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::SqliteStore;
+pub use store::{Store, StoreError};
 pub use tool::{AsyncContext, Context, Handler, RunsOn, SyncContext, Tool};
-pub use toolbox::{BuildError, Toolbox, ToolboxBuilder};
+pub use toolbox::{BuildError, CallError, Completed, Toolbox, ToolboxBuilder};
 
-mod tool;
-mod toolbox;
-mod request;
-mod operation;
-mod effect;
-mod store;
-mod reply;
-mod clock;
-#[cfg(feature = "rmcp")]
-pub mod mcp;
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod clock;
+mod effect;
+#[cfg(feature = "rmcp")]
+pub mod mcp;
+mod operation;
+mod reply;
+mod request;
+mod store;
+mod tool;
+mod toolbox;

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::Status;
-use crate::request::{arguments::SchemaError, key};
-
-/// The argument that carries the key.
-pub(crate) const KEY_ARGUMENT: &str = "idempotency_key";
+use crate::request::{
+    arguments::SchemaError,
+    key::{ARGUMENT, MAX_CODE_POINTS},
+};
 
 /// A first and a last character that are no white space, and no control character between
 /// them; written without look-around and classes of Unicode, which not every engine knows.
@@ -21,14 +21,14 @@ const KEY_PATTERN: &str =
 pub(crate) fn input(arguments: &Map<String, Value>) -> Result<Map<String, Value>, SchemaError> {
     let mut properties = Map::new();
     properties.insert(
-        KEY_ARGUMENT.into(),
+        ARGUMENT.into(),
         json!({
             "type": "string",
             "description": "Names one intended action. Generate it before the first attempt of \
                 the action, and send the same key with the same arguments in every further \
                 attempt of it.",
             "minLength": 1,
-            "maxLength": key::MAX_CODE_POINTS,
+            "maxLength": MAX_CODE_POINTS,
             "pattern": KEY_PATTERN,
         }),
     );
@@ -40,14 +40,14 @@ pub(crate) fn input(arguments: &Map<String, Value>) -> Result<Map<String, Value>
             {
                 return Err(SchemaError {
                     message: format!(
-                        "an argument is called `{KEY_ARGUMENT}`, which is the name of the \
+                        "an argument is called `{ARGUMENT}`, which is the name of the \
                          caller's key; rename it"
                     ),
                 });
             }
         }
     }
-    let mut required = vec![Value::from(KEY_ARGUMENT)];
+    let mut required = vec![Value::from(ARGUMENT)];
     if let Some(Value::Array(own)) = arguments.get("required") {
         required.extend(own.iter().cloned());
     }

@@ -32,7 +32,9 @@ pub struct IdempotencyKey(Box<str>);
 #[non_exhaustive]
 pub enum InvalidKey {
     /// There is no key.
-    #[error("`idempotency_key` is missing; generate one for this action and repeat it in every retry")]
+    #[error(
+        "`idempotency_key` is missing; generate one for this action and repeat it in every retry"
+    )]
     Missing,
     /// The key is not a string.
     #[error("`idempotency_key` must be a string")]
@@ -125,11 +127,24 @@ mod tests {
     fn strange_but_valid_keys_are_kept_as_they_are() {
         let longest = "\u{1f600}".repeat(MAX_CODE_POINTS);
         let valid = [
-            "user", "__proto__", "../x", "a:b", "\u{1f600}", "\u{5e9}\u{5dc}\u{5d5}\u{5dd}",
-            "a b", "'; DROP TABLE notes; --", "%s", "null", "0", &longest,
+            "user",
+            "__proto__",
+            "../x",
+            "a:b",
+            "\u{1f600}",
+            "\u{5e9}\u{5dc}\u{5d5}\u{5dd}",
+            "a b",
+            "'; DROP TABLE notes; --",
+            "%s",
+            "null",
+            "0",
+            &longest,
         ];
         for key in valid {
-            assert_eq!(IdempotencyKey::new(key).map(|key| key.as_str().to_owned()), Ok(key.into()));
+            assert_eq!(
+                IdempotencyKey::new(key).map(|key| key.as_str().to_owned()),
+                Ok(key.into())
+            );
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use schemars::Schema;
+use serde_json::Value;
 
 use super::{
     BuildError, Inner, Toolbox,
@@ -15,9 +16,13 @@ use super::{
 };
 use crate::{
     effect::transactional::TransactionalTool,
-    reply::validate::ResultValidator,
+    reply::{
+        describe::{self, Annotations, ToolDescription},
+        schema,
+        validate::{ReplyCheck, ResultValidator},
+    },
     request::{
-        arguments::CompiledArguments,
+        arguments::{CompiledArguments, SchemaError},
         authorize::{Access, Asked, Authorizer},
         caller::Caller,
         contract::{Contract, breaking_changes},
@@ -56,6 +61,7 @@ struct Compiled {
     declaration: Declaration,
     arguments: CompiledArguments,
     result: ResultValidator,
+    result_schema: Value,
     effect: Effect,
 }
 
@@ -149,27 +155,29 @@ fn build(
                 tool.declaration.name,
                 tool.declaration.version,
                 tool.arguments.schema(),
-                tool.result.schema(),
+                &tool.result_schema,
             )
         })
         .collect();
-    let mut contract_ids =
-        backend.register(&contracts, &|stored, current| check_contract(stored, current))?.into_iter();
+    let mut contract_ids = backend
+        .register(&contracts, &|stored, current| {
+            check_contract(stored, current)
+        })?
+        .into_iter();
 
     let mut groups = BTreeMap::new();
-    let mut descriptions = Vec::new();
-    for (name, compiled) in by_name {
-        let mut versions = Vec::new();
-        for (tool, contract_id) in compiled.into_values().zip(contract_ids.by_ref()) {
-            versions.push((tool.declaration, version(tool, contract_id)));
-        }
-        if let Some(group) = Group::new(name, versions, authorizer.as_ref()) {
-            descriptions.push(group.description().clone());
-            groups.insert(Arc::from(name), group);
+    for (name, versions) in by_name {
+        let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
+        if let Some(group) = group(name, versions, authorizer.as_ref())? {
+            groups.insert(Arc::clone(&group.name), group);
         }
     }
     Ok(Toolbox {
-        inner: Arc::new(Inner { backend, groups, descriptions, state: Arc::new(state) }),
+        inner: Arc::new(Inner {
+            backend,
+            groups,
+            state: Arc::new(state),
+        }),
     })
 }
 
@@ -182,9 +190,11 @@ fn compile(
     let mut by_name = BTreeMap::<_, BTreeMap<_, _>>::new();
     for registration in registrations {
         let declaration = registration.declaration;
-        let operation = format!("{}:v{}", declaration.name, declaration.version);
+        let operation = declaration.operation();
         if RESERVED.contains(&declaration.name) {
-            problems.push(BuildError::ReservedName { tool: declaration.name.into() });
+            problems.push(BuildError::ReservedName {
+                tool: declaration.name.into(),
+            });
         }
         for need in registration.needs.iter().filter(|need| !state.has(need)) {
             problems.push(BuildError::MissingState {
@@ -193,7 +203,8 @@ fn compile(
             });
         }
         let arguments = CompiledArguments::compile(registration.arguments, &registration.defaults);
-        let result = ResultValidator::compile(registration.result);
+        let result_schema = Value::from(registration.result);
+        let result = ResultValidator::compile(&result_schema);
         let (arguments, result) = match (arguments, result) {
             (Ok(arguments), Ok(result)) => (arguments, result),
             (arguments, result) => {
@@ -206,13 +217,18 @@ fn compile(
                 continue;
             }
         };
-        match by_name.entry(declaration.name).or_default().entry(declaration.version) {
+        match by_name
+            .entry(declaration.name)
+            .or_default()
+            .entry(declaration.version)
+        {
             Entry::Occupied(_) => problems.push(BuildError::DuplicateOperation { operation }),
             Entry::Vacant(entry) => {
                 entry.insert(Compiled {
                     declaration,
                     arguments,
                     result,
+                    result_schema,
                     effect: registration.effect,
                 });
             }
@@ -223,7 +239,9 @@ fn compile(
         for (name, versions) in &by_name {
             let highest = versions.last_key_value();
             if highest.is_some_and(|(_, tool)| tool.declaration.authorize.is_none()) {
-                problems.push(BuildError::MissingAuthorizer { tool: (*name).into() });
+                problems.push(BuildError::MissingAuthorizer {
+                    tool: (*name).into(),
+                });
             }
         }
     }
@@ -231,13 +249,57 @@ fn compile(
     Ok(by_name)
 }
 
-fn check_contract(stored: &serde_json::Value, current: &Contract) -> Result<(), BuildError> {
+fn check_contract(stored: &Value, current: &Contract) -> Result<(), BuildError> {
     let changes = breaking_changes(stored, &current.json);
     if changes.is_empty() {
         return Ok(());
     }
     let operation = format!("{}:v{}", current.tool, current.version);
     Err(BuildError::ContractChanged { operation, changes })
+}
+
+/// The versions of one operation, ascending, with the ids of their contracts.
+fn group(
+    name: &str,
+    mut versions: Vec<(Compiled, i64)>,
+    authorizer: Option<&Authorizer>,
+) -> Result<Option<Group>, BuildError> {
+    let results: Vec<_> = versions
+        .iter()
+        .map(|(tool, _)| &tool.result_schema)
+        .collect();
+    let output_schema = schema::output(&results);
+    let Some((highest, contract_id)) = versions.pop() else {
+        return Ok(None);
+    };
+
+    let declaration = highest.declaration;
+    let own = declaration.authorize.map(Authorizer::new);
+    let Some(authorizer) = own.or_else(|| authorizer.cloned()) else {
+        return Err(BuildError::MissingAuthorizer { tool: name.into() });
+    };
+    let unfit = |error: SchemaError| BuildError::Schema {
+        operation: declaration.operation(),
+        message: error.to_string(),
+    };
+    Ok(Some(Group {
+        name: Arc::from(name),
+        authorizer,
+        reply: ReplyCheck::compile(&output_schema).map_err(unfit)?,
+        description: ToolDescription {
+            name: name.into(),
+            title: declaration.title.map(Into::into),
+            description: describe::transactional(declaration.description, declaration.retention),
+            input_schema: schema::input(highest.arguments.schema()).map_err(unfit)?,
+            output_schema,
+            annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
+        },
+        highest: version(highest, contract_id),
+        older: versions
+            .into_iter()
+            .map(|(tool, id)| version(tool, id))
+            .collect(),
+    }))
 }
 
 fn version(tool: Compiled, contract_id: i64) -> Version {

@@ -11,6 +11,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use serde_json::{Map, Value};
@@ -37,9 +38,12 @@ use crate::{
         caller::Caller,
         key::{self, IdempotencyKey},
     },
-    store::{Backend, Store, Wait},
+    store::{Backend, Store, StoreError, Wait},
     tool::State,
 };
+
+/// When to come back after `busy`: the queue was full or a lock was held until the deadline.
+const RETRY_AFTER_BUSY: Duration = Duration::from_millis(250);
 
 /// The tools of an application, ready to be called.
 ///
@@ -52,7 +56,6 @@ pub struct Toolbox {
 struct Inner {
     backend: Arc<dyn Backend>,
     groups: BTreeMap<Arc<str>, Group>,
-    descriptions: Vec<ToolDescription>,
     state: Arc<State>,
 }
 
@@ -63,15 +66,14 @@ impl Toolbox {
     }
 
     /// What to list: one entry per tool, of its highest version, sorted by name.
-    #[must_use]
-    pub fn list(&self) -> &[ToolDescription] {
-        &self.inner.descriptions
+    pub fn list(&self) -> impl ExactSizeIterator<Item = &ToolDescription> {
+        self.inner.groups.values().map(|group| &group.description)
     }
 
     /// The entry of [`list`](Self::list) with this name.
     #[must_use]
     pub fn describe(&self, tool: &str) -> Option<&ToolDescription> {
-        self.inner.descriptions.iter().find(|description| description.name == tool)
+        self.inner.groups.get(tool).map(|group| &group.description)
     }
 
     /// Calls `tool` with its arguments and `idempotency_key` in one object.
@@ -87,7 +89,9 @@ impl Toolbox {
     ///
     /// In a tokio runtime without the time driver (`enable_time`).
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
-        self.inner.call(caller, tool, Input::Whole(arguments), Wait::Async).await
+        self.inner
+            .call(caller, tool, Input::Whole(arguments), Wait::Async)
+            .await
     }
 
     /// Calls `tool` from a thread that may block: as fast as the handler and the disk.
@@ -96,13 +100,18 @@ impl Toolbox {
     /// waits. Don't use it in an async task: it blocks the task's thread.
     #[must_use]
     pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
-        ready(self.inner.call(caller, tool, Input::Whole(arguments), Wait::Blocking))
+        ready(
+            self.inner
+                .call(caller, tool, Input::Whole(arguments), Wait::Blocking),
+        )
     }
 }
 
 impl fmt::Debug for Toolbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Toolbox").field("tools", &self.inner.groups.keys()).finish_non_exhaustive()
+        f.debug_struct("Toolbox")
+            .field("tools", &self.inner.groups.keys())
+            .finish_non_exhaustive()
     }
 }
 
@@ -111,7 +120,11 @@ enum Input {
     /// One value, with the key in it.
     Whole(Value),
     /// The key apart, and the version that the caller's type names.
-    Typed { key: IdempotencyKey, arguments: Value, version: u32 },
+    Typed {
+        key: IdempotencyKey,
+        arguments: Value,
+        version: u32,
+    },
 }
 
 impl Inner {
@@ -124,13 +137,15 @@ impl Inner {
             tool = &*group.name,
             operation_id = tracing::field::Empty
         );
-        let answer = self.answer(group, caller, input, wait).instrument(span.clone()).await;
+        let answer = self
+            .answer(group, caller, input, wait)
+            .instrument(span.clone())
+            .await;
         let reply = answer.unwrap_or_else(|rejection| Reply::rejected(tool, rejection));
         if let Some(operation_id) = reply.operation_id() {
             span.record("operation_id", tracing::field::display(operation_id));
         }
-        group.check(&reply);
-        reply
+        group.reply.checked(reply)
     }
 
     /// The way of one call: key, authorizer, look-up, version, arguments, decision, effect.
@@ -148,7 +163,10 @@ impl Inner {
         let (key, arguments, asked) = open(group, input)?;
         match group.authorizer.ask(
             caller,
-            &Asked::Call { tool: &group.name, arguments: &arguments },
+            &Asked::Call {
+                tool: &group.name,
+                arguments: &arguments,
+            },
         ) {
             Access::Allowed => (),
             Access::Denied => return Err(Rejection::Denied),
@@ -159,7 +177,7 @@ impl Inner {
         let prepared = asked.arguments.prepare(&arguments);
         let worth_a_look = prepared.is_err() || self.backend.may_know(&identity);
         let recorded = if worth_a_look {
-            self.backend.find(&identity, wait).await.map_err(Rejection::Storage)?
+            self.backend.find(&identity, wait).await.map_err(storage)?
         } else {
             None
         };
@@ -179,9 +197,11 @@ impl Inner {
             span: tracing::Span::current(),
         };
         match self.backend.execute(call, wait).await {
-            Executed::Committed(receipt) => {
-                Ok(Reply::succeeded(receipt.operation_id, false, receipt.result))
-            }
+            Executed::Committed(receipt) => Ok(Reply::succeeded(
+                receipt.operation_id,
+                false,
+                receipt.result,
+            )),
             Executed::Found(stored) => self.recorded(group, asked, &arguments, stored),
             Executed::RolledBack(RunError::Failed(failure)) => {
                 Ok(Reply::failed(&group.name, &failure))
@@ -189,11 +209,19 @@ impl Inner {
             Executed::RolledBack(RunError::InvalidArguments(details)) => {
                 Err(Rejection::InvalidArguments(details))
             }
-            Executed::Busy => Err(Rejection::Busy),
+            Executed::Busy => Err(Rejection::Busy {
+                retry_after: RETRY_AFTER_BUSY,
+            }),
             Executed::DeadlineExceeded => Err(Rejection::DeadlineExceeded),
-            Executed::Storage(error) => Err(Rejection::Storage(error)),
-            Executed::Unknown(operation_id) => {
-                Ok(Reply::commit_unknown(&group.name, operation_id))
+            Executed::Storage(error) => Err(storage(error)),
+            Executed::Unknown(operation_id, error) => {
+                tracing::error!(%error, "the answer to a commit was lost");
+                Ok(Reply::outcome_unknown(
+                    &group.name,
+                    Some(operation_id),
+                    true,
+                    None,
+                ))
             }
         }
     }
@@ -211,24 +239,43 @@ impl Inner {
             Known::Expired => return Err(Rejection::KeyExpired),
         };
         let Some(executed) = group.version(receipt.version) else {
-            return Err(Rejection::VersionConflict { version: receipt.version });
+            return Err(Rejection::VersionConflict {
+                recorded: receipt.version,
+            });
         };
         let prepared = if executed.number == asked.number {
-            asked.arguments.prepare(arguments).map_err(Rejection::InvalidArguments)?
+            asked
+                .arguments
+                .prepare(arguments)
+                .map_err(Rejection::InvalidArguments)?
         } else {
-            let trimmed = executed.arguments.without_newer_defaults(arguments, &asked.arguments);
-            match (executed.arguments.prepare(&trimmed), asked.arguments.prepare(arguments)) {
+            let trimmed = executed
+                .arguments
+                .without_newer_defaults(arguments, &asked.arguments);
+            match (
+                executed.arguments.prepare(&trimmed),
+                asked.arguments.prepare(arguments),
+            ) {
                 (Ok(prepared), _) => prepared,
                 (Err(_), Ok(_)) => return Err(Rejection::PayloadConflict),
                 (Err(_), Err(details)) => return Err(Rejection::InvalidArguments(details)),
             }
         };
         match decide(receipt, &prepared.fingerprint) {
-            Decision::Replay { operation_id, result } => {
-                Ok(Reply::succeeded(operation_id, true, result))
-            }
+            Decision::Replay {
+                operation_id,
+                result,
+            } => Ok(Reply::succeeded(operation_id, true, result)),
             Decision::PayloadConflict => Err(Rejection::PayloadConflict),
         }
+    }
+}
+
+/// The rejection of a call that a store failed; the cause stays here, in the log.
+fn storage(error: StoreError) -> Rejection {
+    tracing::error!(%error, "the store failed");
+    Rejection::Storage {
+        retryable: error.retryable,
     }
 }
 
@@ -241,9 +288,13 @@ fn open(
         Input::Whole(arguments) => {
             let mut arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
             let key = key::take(&mut arguments).map_err(Rejection::InvalidKey)?;
-            Ok((key, arguments, group.highest()))
+            Ok((key, arguments, &group.highest))
         }
-        Input::Typed { key, arguments, version } => {
+        Input::Typed {
+            key,
+            arguments,
+            version,
+        } => {
             let arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
             let asked = group.version(version).ok_or(Rejection::NotFound)?;
             Ok((key, arguments, asked))
@@ -257,6 +308,6 @@ fn ready(future: impl Future<Output = Reply>) -> Reply {
     match pin!(future).poll(&mut context) {
         Poll::Ready(reply) => reply,
         // A store that breaks its word must not be waited for: nobody would wake us.
-        Poll::Pending => Reply::rejected("", Rejection::NeverReady),
+        Poll::Pending => Reply::rejected("", Rejection::Storage { retryable: false }),
     }
 }

@@ -1,19 +1,22 @@
 //! Tools as `build()` compiles them.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     effect::transactional::TransactionalTool,
+    reply::{describe::ToolDescription, validate::ReplyCheck},
     request::{arguments::CompiledArguments, authorize::Authorizer},
 };
 
 /// All registered versions of one operation.
 pub(super) struct Group {
     pub(super) name: Arc<str>,
+    /// The highest version's own, or the toolbox's: a call names no version.
     pub(super) authorizer: Authorizer,
-    /// Ascending by number; never empty.
-    older: Vec<Version>,
-    highest: Version,
+    pub(super) description: ToolDescription,
+    pub(super) reply: ReplyCheck,
+    pub(super) highest: Version,
+    pub(super) older: Vec<Version>,
 }
 
 /// One version: `name:vNUMBER`.
@@ -25,11 +28,9 @@ pub(super) struct Version {
 }
 
 impl Group {
-    pub(super) fn highest(&self) -> &Version {
-        &self.highest
-    }
-
     pub(super) fn version(&self, number: u32) -> Option<&Version> {
-        std::iter::once(&self.highest).chain(&self.older).find(|version| version.number == number)
+        std::iter::once(&self.highest)
+            .chain(&self.older)
+            .find(|version| version.number == number)
     }
 }

@@ -126,7 +126,11 @@ fn completed<T: DeserializeOwned>(reply: Reply) -> Result<Completed<T>, CallErro
         return Err(CallError::Unsuccessful(reply));
     };
     match serde_json::from_str(result.get()) {
-        Ok(result) => Ok(Completed { operation_id, replayed: reply.is_replayed(), result }),
+        Ok(result) => Ok(Completed {
+            operation_id,
+            replayed: reply.is_replayed(),
+            result,
+        }),
         Err(error) => Err(CallError::Result(reply, error)),
     }
 }
