@@ -23,7 +23,9 @@ impl Fingerprint {
 
 /// A stored fingerprint of a format that this version doesn't know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the ledger holds a fingerprint of format {format}, which this version of idempotent-tool doesn't know; open it with the version that wrote it")]
+#[error(
+    "the ledger holds a fingerprint of format {format}, which this version of idempotent-tool doesn't know; open it with the version that wrote it"
+)]
 pub(crate) struct UnknownFingerprint {
     pub(crate) format: u8,
 }

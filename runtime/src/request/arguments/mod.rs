@@ -5,8 +5,8 @@ pub(crate) mod fingerprint;
 use schemars::Schema;
 use serde_json::{Map, Value};
 
-use crate::tool::ArgumentDefault;
 use self::fingerprint::Fingerprint;
+use crate::tool::ArgumentDefault;
 
 /// The arguments of one version of a tool, compiled at `build()`.
 #[derive(Debug)]
@@ -38,12 +38,20 @@ pub(crate) struct SchemaError {
     pub(crate) message: String,
 }
 
+/// The arguments as an object.
+pub(crate) fn as_object(_arguments: Value) -> Result<Map<String, Value>, Vec<InvalidArgument>> {
+    todo!()
+}
+
 impl CompiledArguments {
     /// Turns the generated schema into the contract that is advertised and enforced.
     ///
     /// `schema` is schemars' deserialize schema of the arguments struct; `defaults` are
     /// the parameters' declared defaults, which win over those in the schema.
-    pub(crate) fn compile(_schema: Schema, _defaults: &[ArgumentDefault]) -> Result<Self, SchemaError> {
+    pub(crate) fn compile(
+        _schema: Schema,
+        _defaults: &[ArgumentDefault],
+    ) -> Result<Self, SchemaError> {
         todo!()
     }
 
@@ -54,7 +62,10 @@ impl CompiledArguments {
     }
 
     /// Normalizes, validates, canonicalizes and digests.
-    pub(crate) fn prepare(&self, _arguments: &Map<String, Value>) -> Result<Prepared, Vec<InvalidArgument>> {
+    pub(crate) fn prepare(
+        &self,
+        _arguments: &Map<String, Value>,
+    ) -> Result<Prepared, Vec<InvalidArgument>> {
         todo!()
     }
 
