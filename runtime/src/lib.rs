@@ -6,29 +6,32 @@ pub use effect::failure::Failure;
 pub use effect::tx::Tx;
 pub use idempotent_tool_macros::idempotent_tool;
 pub use operation::id::{MalformedOperationId, OperationId};
-pub use reply::Reply;
+pub use reply::{
+    Reply, Status,
+    describe::{Annotations, ToolDescription},
+};
 pub use request::{
     authorize::{Access, Asked},
     caller::Caller,
     key::{IdempotencyKey, InvalidKey},
     scope::{EmptyScope, Scope, ScopeBuilder},
 };
-pub use store::Store;
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::SqliteStore;
+pub use store::{Store, StoreError};
 pub use tool::{AsyncContext, Context, Handler, RunsOn, SyncContext, Tool};
-pub use toolbox::{BuildError, Toolbox, ToolboxBuilder};
+pub use toolbox::{BuildError, CallError, Completed, Toolbox, ToolboxBuilder};
 
-mod tool;
-mod toolbox;
-mod request;
-mod operation;
-mod effect;
-mod store;
-mod reply;
-mod clock;
-#[cfg(feature = "rmcp")]
-pub mod mcp;
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;
+mod clock;
+mod effect;
+#[cfg(feature = "rmcp")]
+pub mod mcp;
+mod operation;
+mod reply;
+mod request;
+mod store;
+mod tool;
+mod toolbox;

@@ -1,5 +1,7 @@
 //! Exactly what expansions name; no part of the public interface.
 
+pub use std::vec::Vec;
+
 pub use schemars;
 pub use serde;
 
@@ -13,9 +15,22 @@ pub use crate::{
     },
 };
 
-/// The prelude, for crates that have none.
+/// What the derive of `JsonSchema` takes for granted, for crates without a prelude.
+///
+/// Traits are nameless, so that no name of the user's is shadowed but `Some` and `None`.
 pub mod prelude {
-    pub use std::prelude::rust_2024::*;
+    pub use std::{
+        convert::Into as _,
+        default::Default as _,
+        iter::{IntoIterator as _, Iterator as _},
+        option::Option::{None, Some},
+    };
+}
+
+/// The items as a list.
+#[must_use]
+pub fn list<T, const N: usize>(items: [T; N]) -> Vec<T> {
+    Vec::from(items)
 }
 
 /// The erased handler of a tool that is a plain function.

@@ -134,6 +134,13 @@ pub struct Declaration {
     pub module: &'static str,
 }
 
+impl Declaration {
+    /// `name:vN`.
+    pub(crate) fn operation(&self) -> String {
+        format!("{}:v{}", self.name, self.version)
+    }
+}
+
 /// The default of one optional argument.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
@@ -146,7 +153,9 @@ pub struct ArgumentDefault {
 
 impl fmt::Debug for ArgumentDefault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArgumentDefault").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ArgumentDefault")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -162,7 +171,10 @@ impl Need {
     /// The need of a `T`.
     #[must_use]
     pub fn of<T: Send + Sync + 'static>() -> Self {
-        Self { id: TypeId::of::<T>(), type_name: type_name::<T>() }
+        Self {
+            id: TypeId::of::<T>(),
+            type_name: type_name::<T>(),
+        }
     }
 }
 
@@ -188,15 +200,23 @@ impl State {
     ///
     /// When the toolbox was not given any; `build()` checks that it was.
     pub fn get<T: Send + Sync + 'static>(&self) -> Result<&T, Failure> {
-        self.values.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref()).ok_or_else(
-            || Failure::new("missing_state", "the server lacks state that this tool needs"),
-        )
+        self.values
+            .get(&TypeId::of::<T>())
+            .and_then(|value| value.downcast_ref())
+            .ok_or_else(|| {
+                Failure::new(
+                    "missing_state",
+                    "the server lacks state that this tool needs",
+                )
+            })
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("values", &self.values.len()).finish()
+        f.debug_struct("State")
+            .field("values", &self.values.len())
+            .finish()
     }
 }
 
@@ -231,7 +251,10 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {
             s.inline_subschemas = true;
             s.meta_schema = None;
         });
-        settings.for_deserialize().into_generator().into_root_schema_for::<T>()
+        settings
+            .for_deserialize()
+            .into_generator()
+            .into_root_schema_for::<T>()
     }
 }
 
@@ -266,7 +289,10 @@ impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
             s.inline_subschemas = true;
             s.meta_schema = None;
         });
-        settings.for_serialize().into_generator().into_root_schema_for::<T>()
+        settings
+            .for_serialize()
+            .into_generator()
+            .into_root_schema_for::<T>()
     }
 }
 
@@ -277,8 +303,9 @@ impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
     note = "the error must convert into `idempotent_tool::Failure`"
 )]
 pub trait HandlerResult {
-    /// The successful result.
-    type Output: ToolOutput;
+    /// The successful result. What it must be is asked where a tool names it, so that
+    /// the compiler speaks of the output and not of the whole `Result`.
+    type Output;
     /// The result with the error as the runtime takes it.
     ///
     /// # Errors
@@ -289,7 +316,7 @@ pub trait HandlerResult {
 }
 
 #[diagnostic::do_not_recommend]
-impl<T: ToolOutput, E: Into<Failure>> HandlerResult for Result<T, E> {
+impl<T, E: Into<Failure>> HandlerResult for Result<T, E> {
     type Output = T;
 
     fn into_result(self) -> Result<T, Failure> {

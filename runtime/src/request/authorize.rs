@@ -65,7 +65,9 @@ impl<'a> Asked<'a> {
     #[must_use]
     pub fn tool(&self) -> &'a str {
         match self {
-            Self::Call { tool, .. } | Self::Inspect { tool, .. } | Self::Cancel { tool, .. } => tool,
+            Self::Call { tool, .. } | Self::Inspect { tool, .. } | Self::Cancel { tool, .. } => {
+                tool
+            }
         }
     }
 }
@@ -77,7 +79,9 @@ impl fmt::Debug for Asked<'_> {
             Self::Inspect { .. } => "Inspect",
             Self::Cancel { .. } => "Cancel",
         };
-        f.debug_struct(action).field("tool", &self.tool()).finish_non_exhaustive()
+        f.debug_struct(action)
+            .field("tool", &self.tool())
+            .finish_non_exhaustive()
     }
 }
 

@@ -153,7 +153,7 @@ pub(crate) fn find_reference(schema: &Value) -> Option<String> {
 /// Takes out, everywhere, what says nothing that a caller needs or what some clients refuse.
 pub(crate) fn strip(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
-    for keyword in ["$schema", "$id", "$defs", "definitions", "nullable"] {
+    for keyword in ["$schema", "$id", "nullable"] {
         map.remove(keyword);
     }
     subschemas_mut(map, &mut |_, subschema| strip(subschema));

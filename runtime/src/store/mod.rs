@@ -71,7 +71,10 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct StoreError {
+    /// Without a value of a caller: it is logged.
     pub(crate) what: &'static str,
+    /// Whether the cause may pass by itself.
+    pub(crate) retryable: bool,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
 }

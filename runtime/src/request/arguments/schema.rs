@@ -30,7 +30,10 @@ pub(super) fn contract(
         return Err(not_a_struct());
     };
     check_root(&root)?;
-    root.remove("title");
+    // Nothing refers to the definitions, as was checked.
+    for keyword in ["title", "$defs", "definitions"] {
+        root.remove(keyword);
+    }
     root.entry("properties")
         .or_insert_with(|| Value::Object(Map::new()));
     supply_defaults(&mut root, defaults)?;

@@ -47,6 +47,13 @@ impl Validator {
             .map(|error| error.schema_path().as_str().to_owned())
     }
 
+    /// What the first broken rule is and where in the schema it stands.
+    #[cfg(any(test, feature = "failpoints"))]
+    pub(crate) fn misfit(&self, value: &Value) -> Option<String> {
+        let error = self.0.iter_errors(value).next()?;
+        Some(format!("{} at `{}`", error.masked(), error.schema_path()))
+    }
+
     /// Everything that is wrong with `value`, by its leaves.
     pub(super) fn explain(&self, value: &Value) -> Vec<InvalidArgument> {
         let mut found = BTreeSet::new();
