@@ -23,6 +23,12 @@ pub(crate) enum Rejection {
     },
     /// The key's retention is over.
     KeyExpired,
+    /// The transport names no caller.
+    #[cfg_attr(
+        not(feature = "rmcp"),
+        allow(dead_code, reason = "only an adapter authenticates")
+    )]
+    Unauthenticated,
     /// The authorizer says no.
     Denied,
     /// The authorizer can't tell now.
@@ -51,7 +57,7 @@ impl Rejection {
             Self::PayloadConflict => "payload_conflict",
             Self::VersionConflict { .. } => "version_conflict",
             Self::KeyExpired => "key_expired",
-            Self::Denied | Self::AuthorizationUnavailable => "denied",
+            Self::Unauthenticated | Self::Denied | Self::AuthorizationUnavailable => "denied",
             Self::NotFound => "not_found",
             Self::Busy { .. } => "busy",
             Self::DeadlineExceeded => "deadline_exceeded",
@@ -75,6 +81,7 @@ impl Rejection {
             Self::KeyExpired => "the result of this `idempotency_key` is no longer kept; it was \
                 not executed again"
                 .into(),
+            Self::Unauthenticated => format!("the caller of `{tool}` is not authenticated"),
             Self::Denied => format!("this caller may not call `{tool}` with these arguments"),
             Self::AuthorizationUnavailable => {
                 format!("whether this caller may call `{tool}` can't be established now")
@@ -100,6 +107,7 @@ impl Rejection {
             | Self::PayloadConflict
             | Self::VersionConflict { .. }
             | Self::KeyExpired
+            | Self::Unauthenticated
             | Self::Denied
             | Self::NotFound => false,
         }
@@ -130,6 +138,9 @@ impl Rejection {
             Self::VersionConflict { .. } | Self::KeyExpired => format!(
                 "Check whether the effect of the earlier call of {tool} exists before you think \
                  of a new idempotency_key"
+            ),
+            Self::Unauthenticated => format!(
+                "Authenticate, then call {tool} again with the same idempotency_key and arguments"
             ),
             Self::Denied => {
                 format!("Obtain permission to call {tool}; another idempotency_key changes nothing")
@@ -189,6 +200,7 @@ pub(crate) mod tests {
             Rejection::PayloadConflict,
             Rejection::VersionConflict { recorded: 1 },
             Rejection::KeyExpired,
+            Rejection::Unauthenticated,
             Rejection::Denied,
             Rejection::AuthorizationUnavailable,
             Rejection::NotFound,
