@@ -63,8 +63,12 @@ impl Annotations {
     }
 }
 
+/// The sections of a doc comment that speak to Rust programmers, not to callers.
+const RUST_SECTIONS: [&str; 4] = ["# Errors", "# Examples", "# Panics", "# Safety"];
+
 /// The description of a transactional tool: its doc comment, then how to call it.
 pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
+    let doc_comment = without_rust_sections(doc_comment);
     let doc_comment = doc_comment.trim();
     let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
     let retention = words(retention);
@@ -80,6 +84,21 @@ pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
          again. Keep the key with the arguments, and the `operation_id` of the reply, in whatever \
          you persist or hand over to another agent."
     )
+}
+
+fn without_rust_sections(doc_comment: &str) -> String {
+    let mut kept = String::new();
+    let mut dropping = false;
+    for line in doc_comment.lines() {
+        if line.starts_with("# ") {
+            dropping = RUST_SECTIONS.contains(&line.trim_end());
+        }
+        if !dropping {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
 }
 
 /// A duration in words, exact to the second: `30 days`, `1 hour 30 minutes`.
@@ -144,5 +163,13 @@ mod tests {
                 .contains("unique for every request")
         );
         assert!(transactional("", Duration::from_secs(1)).starts_with("`idempotency_key`"));
+    }
+
+    #[test]
+    fn sections_for_programmers_are_left_out() {
+        let doc_comment = "Pay.\n\n# Errors\n\nWhen poor.\n\n# Limits\n\n10 a day.\n# Panics\nNo.";
+        let description = transactional(doc_comment, Duration::from_secs(1));
+        assert!(description.starts_with("Pay.\n\n# Limits\n\n10 a day.\n\n`idempotency_key`"));
+        assert!(!description.contains("poor") && !description.contains("No."));
     }
 }
