@@ -63,13 +63,12 @@ impl Annotations {
     }
 }
 
-/// The sections of a doc comment that speak to Rust programmers, not to callers.
-const RUST_SECTIONS: [&str; 4] = ["# Errors", "# Examples", "# Panics", "# Safety"];
+/// Sections of a doc comment that tell Rust programmers about the function.
+const RUST_SECTIONS: [&str; 5] = ["# Errors", "# Panics", "# Safety", "# Example", "# Examples"];
 
 /// The description of a transactional tool: its doc comment, then how to call it.
 pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
-    let doc_comment = without_rust_sections(doc_comment);
-    let doc_comment = doc_comment.trim();
+    let doc_comment = for_callers(doc_comment);
     let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
     let retention = words(retention);
     format!(
@@ -86,19 +85,19 @@ pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
     )
 }
 
-fn without_rust_sections(doc_comment: &str) -> String {
-    let mut kept = String::new();
-    let mut dropping = false;
+/// The doc comment without the sections that are not for callers.
+fn for_callers(doc_comment: &str) -> String {
+    let mut kept = Vec::new();
+    let mut skipping = false;
     for line in doc_comment.lines() {
         if line.starts_with("# ") {
-            dropping = RUST_SECTIONS.contains(&line.trim_end());
+            skipping = RUST_SECTIONS.contains(&line.trim_end());
         }
-        if !dropping {
-            kept.push_str(line);
-            kept.push('\n');
+        if !skipping {
+            kept.push(line);
         }
     }
-    kept
+    kept.join("\n").trim().to_owned()
 }
 
 /// A duration in words, exact to the second: `30 days`, `1 hour 30 minutes`.
@@ -146,6 +145,12 @@ mod tests {
     }
 
     #[test]
+    fn sections_for_rust_programmers_are_left_out() {
+        let doc_comment = "Pay.\n\n# Errors\n\nWhen poor.\n\n# Limits\n\nA million.\n# Panics\nNo.";
+        assert_eq!(for_callers(doc_comment), "Pay.\n\n# Limits\n\nA million.");
+    }
+
+    #[test]
     fn the_description_says_the_four_things() {
         let description = transactional("Create a note.\n", Duration::from_secs(7 * 86_400));
         assert!(description.starts_with("Create a note.\n\n`idempotency_key` names"));
@@ -163,13 +168,5 @@ mod tests {
                 .contains("unique for every request")
         );
         assert!(transactional("", Duration::from_secs(1)).starts_with("`idempotency_key`"));
-    }
-
-    #[test]
-    fn sections_for_programmers_are_left_out() {
-        let doc_comment = "Pay.\n\n# Errors\n\nWhen poor.\n\n# Limits\n\n10 a day.\n# Panics\nNo.";
-        let description = transactional(doc_comment, Duration::from_secs(1));
-        assert!(description.starts_with("Pay.\n\n# Limits\n\n10 a day.\n\n`idempotency_key`"));
-        assert!(!description.contains("poor") && !description.contains("No."));
     }
 }
