@@ -32,6 +32,7 @@ pub use store::sqlite::failpoints;
 #[path = "private.rs"]
 pub mod __private;
 mod clock;
+mod definition;
 mod effect;
 #[cfg(feature = "rmcp")]
 pub mod mcp;
