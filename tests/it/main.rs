@@ -11,6 +11,7 @@ mod keys;
 mod listing;
 mod mcp;
 mod results;
+mod store;
 mod time;
 mod typed;
 mod versions;

@@ -1,7 +1,7 @@
 //! Failures at a chosen statement of a call, for this crate's own tests.
 //!
-//! `IDEMPOTENT_TOOL_FAILPOINT=action:number` arms every store that the process opens, so
-//! that a child process can be killed between two statements.
+//! `IDEMPOTENT_TOOL_FAILPOINT=action:number`, or `kill:after-commit`, arms every store that
+//! the process opens, so that a child process can be killed between two statements.
 
 use std::{
     fmt, io, process,
@@ -28,6 +28,8 @@ pub enum Failpoint {
     KillBefore,
     /// The process is killed after SQLite has run it.
     KillAfter,
+    /// The process is killed after a commit, whatever its number.
+    KillAfterCommit,
     /// It is not run, and reports a lock.
     Busy,
     /// It is not run, and reports a failure of the disk.
@@ -57,9 +59,10 @@ struct Shared {
     hidden: AtomicBool,
 }
 
-const ACTIONS: [(&str, Failpoint); 6] = [
+const ACTIONS: [(&str, Failpoint); 7] = [
     ("kill-before", Failpoint::KillBefore),
     ("kill-after", Failpoint::KillAfter),
+    ("kill-after-commit", Failpoint::KillAfterCommit),
     ("busy", Failpoint::Busy),
     ("io", Failpoint::Io),
     ("io-after", Failpoint::IoAfter),
@@ -108,11 +111,15 @@ impl Failpoints {
         let Ok(text) = std::env::var("IDEMPOTENT_TOOL_FAILPOINT") else {
             return Ok(None);
         };
+        let failpoints = Self::new();
+        if text == "kill:after-commit" {
+            failpoints.arm(Failpoint::KillAfterCommit, 1);
+            return Ok(Some(failpoints));
+        }
         let (name, number) = text.split_once(':').ok_or(OpenError::Failpoint)?;
         let number = number.parse().map_err(|_| OpenError::Failpoint)?;
         let action = ACTIONS.iter().find(|(known, _)| *known == name);
         let (_, action) = action.ok_or(OpenError::Failpoint)?;
-        let failpoints = Self::new();
         failpoints.arm(*action, number);
         Ok(Some(failpoints))
     }
@@ -155,7 +162,8 @@ impl Failpoints {
                 run()?;
                 Err(failure(ffi::SQLITE_IOERR_FSYNC))
             }
-            Some(Failpoint::KillBefore | Failpoint::KillAfter) | None => run(),
+            Some(Failpoint::KillBefore | Failpoint::KillAfter | Failpoint::KillAfterCommit)
+            | None => run(),
         }
     }
 
@@ -178,6 +186,13 @@ impl Failpoints {
             TraceEvent::Stmt(..) => {
                 let number = self.0.statements.fetch_add(1, Ordering::SeqCst) + 1;
                 if number == at && self.action() == Some(Failpoint::KillBefore) {
+                    kill();
+                }
+            }
+            TraceEvent::Profile(statement, _)
+                if self.action() == Some(Failpoint::KillAfterCommit) && at != 0 =>
+            {
+                if statement.sql().starts_with("COMMIT") {
                     kill();
                 }
             }
