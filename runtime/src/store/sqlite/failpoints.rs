@@ -53,6 +53,7 @@ struct Shared {
     counting: AtomicBool,
     statements: AtomicU64,
     requests: AtomicU64,
+    commits: AtomicU64,
     /// Zero is not armed.
     at: AtomicU64,
     action: AtomicU64,
@@ -85,6 +86,7 @@ impl Failpoints {
         );
         self.0.statements.store(0, Ordering::SeqCst);
         self.0.requests.store(0, Ordering::SeqCst);
+        self.0.commits.store(0, Ordering::SeqCst);
         self.0.hidden.store(false, Ordering::SeqCst);
         self.0.at.store(number, Ordering::SeqCst);
     }
@@ -104,6 +106,12 @@ impl Failpoints {
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.0.requests.load(Ordering::SeqCst)
+    }
+
+    /// How many commits SQLite ran since the last [`arm`](Self::arm) or [`reset`](Self::reset).
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.0.commits.load(Ordering::SeqCst)
     }
 
     /// What the environment asks for.
@@ -189,17 +197,16 @@ impl Failpoints {
                     kill();
                 }
             }
-            TraceEvent::Profile(statement, _)
-                if self.action() == Some(Failpoint::KillAfterCommit) && at != 0 =>
-            {
-                if statement.sql().starts_with("COMMIT") {
-                    kill();
+            TraceEvent::Profile(statement, _) => {
+                let commits = statement.sql().starts_with("COMMIT");
+                if commits {
+                    self.0.commits.fetch_add(1, Ordering::SeqCst);
                 }
-            }
-            TraceEvent::Profile(..) => {
                 let number = self.0.statements.load(Ordering::SeqCst);
-                if number == at && self.action() == Some(Failpoint::KillAfter) {
-                    kill();
+                match self.action() {
+                    Some(Failpoint::KillAfter) if number == at => kill(),
+                    Some(Failpoint::KillAfterCommit) if commits && at != 0 => kill(),
+                    _ => (), // The other actions don't go by what SQLite ran.
                 }
             }
             _ => (), // Only these two were asked for.
