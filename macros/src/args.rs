@@ -286,7 +286,7 @@ fn crate_path(value: &Expr) -> syn::Result<Path> {
     if path.leading_colon.is_none() && first != "crate" && first != "$crate" {
         return Err(wrong(
             value,
-            "the path must begin with `::` or `crate`, so that it means the same in every module"
+            "a relative path means something else in another module; begin it with `::` or `crate`"
                 .to_owned(),
         ));
     }

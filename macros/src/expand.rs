@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta, Path, spanned::Spanned};
+use syn::{Attribute, Expr, ExprLit, Ident, Lit, LitStr, Meta, Path, spanned::Spanned};
 
 use crate::{
     args::Args,
@@ -89,10 +89,7 @@ fn expand(tool: &Tool) -> TokenStream {
     let type_returned = quote_spanned!(output.span()=> type Returned = #output;);
     let declaration = declaration(tool);
     let defaults = defaults(tool);
-    let needs = tool.passed.iter().filter_map(|passed| match passed {
-        Passed::State(ty) => Some(quote_spanned!(ty.span()=> __idempotent_tool::Need::of::<#ty>())),
-        Passed::Field(_) | Passed::Whole => None,
-    });
+    let needs = needs(tool);
     let call = call(tool);
     quote! {
         #(#cfgs)*
@@ -102,7 +99,6 @@ fn expand(tool: &Tool) -> TokenStream {
         #vis struct #ident {}
 
         #(#cfgs)*
-        #[doc(hidden)]
         #[allow(deprecated, unused_imports, unused_qualifications)]
         const _: () = {
             #krate::__private::expansion! {
@@ -120,12 +116,8 @@ fn expand(tool: &Tool) -> TokenStream {
                     fn declaration() -> __idempotent_tool::Declaration {
                         #declaration
                     }
-                    fn defaults() -> __idempotent_tool::Vec<__idempotent_tool::ArgumentDefault> {
-                        __idempotent_tool::list([#(#defaults),*])
-                    }
-                    fn needs() -> __idempotent_tool::Vec<__idempotent_tool::Need> {
-                        __idempotent_tool::list([#(#needs),*])
-                    }
+                    #defaults
+                    #needs
                 }
 
                 #[automatically_derived]
@@ -300,9 +292,9 @@ fn description(attrs: &[Attribute]) -> TokenStream {
     }
 }
 
-fn defaults(tool: &Tool) -> Vec<TokenStream> {
+fn defaults(tool: &Tool) -> Option<TokenStream> {
     let Arguments::Parameters(parameters) = &tool.arguments else {
-        return Vec::new();
+        return None;
     };
     let default_of = |argument: &Argument| {
         let (name, ty) = (&argument.name.0, argument.ty);
@@ -310,7 +302,35 @@ fn defaults(tool: &Tool) -> Vec<TokenStream> {
         let json = quote_spanned!(ty.span()=> __idempotent_tool::default_json::<#ty>(&#value));
         Some(quote!(__idempotent_tool::ArgumentDefault { name: #name, make: || #json }))
     };
-    parameters.iter().filter_map(default_of).collect()
+    list(
+        "defaults",
+        &quote!(ArgumentDefault),
+        parameters.iter().filter_map(default_of).collect(),
+    )
+}
+
+fn needs(tool: &Tool) -> Option<TokenStream> {
+    let need_of = |passed: &Passed| match passed {
+        Passed::State(ty) => Some(quote_spanned!(ty.span()=> __idempotent_tool::Need::of::<#ty>())),
+        Passed::Field(_) | Passed::Whole => None,
+    };
+    list(
+        "needs",
+        &quote!(Need),
+        tool.passed.iter().filter_map(need_of).collect(),
+    )
+}
+
+/// The method that lists `items`, unless there are none, which is what the trait says.
+fn list(method: &str, item: &TokenStream, items: Vec<TokenStream>) -> Option<TokenStream> {
+    let method = Ident::new(method, Span::call_site());
+    (!items.is_empty()).then(|| {
+        quote! {
+            fn #method() -> __idempotent_tool::Vec<__idempotent_tool::#item> {
+                __idempotent_tool::list([#(#items),*])
+            }
+        }
+    })
 }
 
 /// The call of the user's function.

@@ -181,7 +181,17 @@ fn context<'a>(sig: &'a Signature, errors: &mut Errors) -> Option<&'a Type> {
         );
         return None;
     }
-    let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
+    let ty = types::ungroup(&parameter.ty);
+    if let Type::Reference(reference) = ty
+        && is_text(types::ungroup(&reference.elem))
+    {
+        errors.over(
+            ty,
+            "the first parameter is the tool's context; put `tx: &Tx` before this one",
+        );
+        return None;
+    }
+    let Type::Reference(reference) = ty else {
         errors.over(
             &parameter.ty,
             "the first parameter is the tool's context, which is borrowed; write `tx: &Tx` there",
@@ -208,6 +218,15 @@ fn context<'a>(sig: &'a Signature, errors: &mut Errors) -> Option<&'a Type> {
         Part::IndexSet => (),
     });
     Some(&reference.elem)
+}
+
+/// Whether a type is what one borrows as an argument, never a context.
+fn is_text(ty: &Type) -> bool {
+    match ty {
+        Type::Slice(_) => true,
+        Type::Path(path) => path.path.is_ident("str"),
+        _ => false,
+    }
 }
 
 /// The parameters after the context.
