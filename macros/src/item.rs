@@ -5,9 +5,11 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::{
-    Attribute, FnArg, Ident, Path, Signature, Token, Visibility,
+    Attribute, FnArg, Ident, Path, Safety, Signature, Token, Type, Visibility,
     parse::{Parse, ParseStream},
 };
+
+use crate::{diagnostics::Errors, types};
 
 /// A function with any body.
 pub(crate) struct Function {
@@ -65,6 +67,64 @@ impl Function {
         sig.to_tokens(&mut tokens);
         self.body.to_tokens(&mut tokens);
         tokens
+    }
+
+    /// Refuses what makes a function something else than a plain free one.
+    pub(crate) fn check_qualifiers(&self, errors: &mut Errors) {
+        let sig = &self.sig;
+        if let Some(token) = sig.constness {
+            errors.at(
+                token.span,
+                "a tool can't be `const`: it writes to a database; remove this",
+            );
+        }
+        if let Some(token) = sig.asyncness {
+            errors.at(
+            token.span,
+            "a transactional tool can't be `async`: it runs inside one database transaction; write a plain `fn`",
+        );
+        }
+        if let Safety::Unsafe(token) = sig.safety {
+            errors.at(
+            token.span,
+            "a tool can't be `unsafe`: the runtime calls it for anyone; put the unsafe part inside",
+        );
+        }
+        if let Some(abi) = &sig.abi {
+            errors.over(
+                abi,
+                "a tool can't be `extern`: the runtime calls it as a Rust function; remove this",
+            );
+        }
+        if let Some(variadic) = &sig.variadic {
+            errors.over(
+                variadic,
+                "a tool's arguments are a fixed contract; name each as a parameter",
+            );
+        }
+        if !sig.generics.params.is_empty() {
+            errors.over(
+                &sig.generics,
+                "a tool can't be generic: an operation's name means one contract; name the types",
+            );
+        }
+        if let Some(clause) = &sig.generics.where_clause {
+            errors.over(
+                clause,
+                "a tool can't have a `where` clause: it has no parameters to bound; remove it",
+            );
+        }
+    }
+
+    /// The type of the first parameter, without its `&`, where it has that form.
+    pub(crate) fn context(&self) -> Option<&Type> {
+        match self.sig.inputs.first()? {
+            FnArg::Typed(parameter) => match types::ungroup(&parameter.ty) {
+                Type::Reference(reference) => Some(&reference.elem),
+                _ => None,
+            },
+            FnArg::Receiver(_) => None,
+        }
     }
 
     /// A second use of the attribute on the same function.

@@ -1,5 +1,11 @@
 //! Three expansions as a reader sees them.
 
+#![allow(
+    clippy::too_many_lines,
+    clippy::needless_raw_string_hashes,
+    reason = "an expansion is as long as it is, and `expect-test` writes it"
+)]
+
 use expect_test::{Expect, expect};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -295,6 +301,36 @@ fn a_mistake_leaves_the_function() {
             ) -> Result<u64, Failure> {
                 Ok(1)
             }
+            #[doc(hidden)]
+            #[allow(
+                nonstandard_style,
+                missing_debug_implementations,
+                missing_copy_implementations,
+                unreachable_pub
+            )]
+            #[non_exhaustive]
+            pub struct create {}
+            const _: () = {
+                use ::idempotent_tool::__private as __idempotent_tool;
+                impl __idempotent_tool::Definition for create {
+                    type Kind = __idempotent_tool::PlainFn;
+                    type Context = Tx;
+                    type Arguments = ();
+                    type Returned = ::core::result::Result<(), __idempotent_tool::Failure>;
+                    fn declaration() -> __idempotent_tool::Declaration {
+                        loop {}
+                    }
+                }
+                impl __idempotent_tool::PlainDefinition for create {
+                    fn call(
+                        _: &Self::Context,
+                        _: &__idempotent_tool::State,
+                        _: Self::Arguments,
+                    ) -> ::core::result::Result<Self::Returned, __idempotent_tool::Failure> {
+                        loop {}
+                    }
+                }
+            };
             ::core::compile_error! {
                 "an operation is `name:vN`, and `create` names no version; did you mean `create:v1`?"
             }
