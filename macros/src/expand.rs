@@ -191,7 +191,7 @@ fn expand(tool: &Tool) -> TokenStream {
 
 fn needs(tool: &Tool) -> Option<TokenStream> {
     let need_of = |passed: &Passed| match passed {
-        Passed::State(ty) => Some(quote_spanned!(ty.span()=> __idempotent_tool::Need::of::<#ty>())),
+        Passed::State(ty) => Some(quote!(__idempotent_tool::Need::of::<#ty>())),
         Passed::Field(_) | Passed::Whole => None,
     };
     let needs: Vec<TokenStream> = tool.passed.iter().filter_map(need_of).collect();
@@ -221,9 +221,7 @@ fn call(tool: &Tool) -> TokenStream {
     let passed = tool.passed.iter().map(|passed| match passed {
         Passed::Field(field) => quote!(#arguments.#field),
         Passed::Whole => arguments.clone(),
-        Passed::State(ty) => {
-            quote_spanned!(ty.span()=> __idempotent_tool::State::get::<#ty>(#state)?)
-        }
+        Passed::State(ty) => quote!(__idempotent_tool::State::get::<#ty>(#state)?),
     });
     quote! {
         #[allow(unused_variables)]

@@ -116,15 +116,17 @@ impl Function {
         }
     }
 
-    /// The type of the first parameter, without its `&`, where it has that form.
+    /// The type of the first parameter, without its `&`, where it can be a context.
     pub(crate) fn context(&self) -> Option<&Type> {
-        match self.sig.inputs.first()? {
-            FnArg::Typed(parameter) => match types::ungroup(&parameter.ty) {
-                Type::Reference(reference) => Some(&reference.elem),
-                _ => None,
-            },
-            FnArg::Receiver(_) => None,
-        }
+        let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
+            return None;
+        };
+        let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
+            return None;
+        };
+        let mut is_plain = self.sig.generics.params.is_empty() && !is_text(&reference.elem);
+        types::inspect(&reference.elem, &mut |_, _| is_plain = false);
+        is_plain.then_some(&reference.elem)
     }
 
     /// A second use of the attribute on the same function.
@@ -144,4 +146,13 @@ fn is_ours(path: &Path) -> bool {
     path.segments
         .last()
         .is_some_and(|segment| segment.ident == "idempotent_tool")
+}
+
+/// Whether a type is what one borrows as an argument, never a context.
+pub(crate) fn is_text(ty: &Type) -> bool {
+    match types::ungroup(ty) {
+        Type::Slice(_) => true,
+        Type::Path(path) => path.path.is_ident("str"),
+        _ => false,
+    }
 }

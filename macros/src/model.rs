@@ -12,7 +12,7 @@ use syn::{
 use crate::{
     args::Args,
     diagnostics::Errors,
-    item::Function,
+    item::{self, Function},
     literal::Operation,
     parameter::{self, Argument, Parameter},
     types::{self, Part},
@@ -136,7 +136,7 @@ fn context<'a>(sig: &'a Signature, errors: &mut Errors) -> Option<&'a Type> {
     }
     let ty = types::ungroup(&parameter.ty);
     if let Type::Reference(reference) = ty
-        && is_text(types::ungroup(&reference.elem))
+        && item::is_text(&reference.elem)
     {
         errors.over(
             ty,
@@ -171,15 +171,6 @@ fn context<'a>(sig: &'a Signature, errors: &mut Errors) -> Option<&'a Type> {
         Part::IndexSet => (),
     });
     Some(&reference.elem)
-}
-
-/// Whether a type is what one borrows as an argument, never a context.
-fn is_text(ty: &Type) -> bool {
-    match ty {
-        Type::Slice(_) => true,
-        Type::Path(path) => path.path.is_ident("str"),
-        _ => false,
-    }
 }
 
 /// The parameters after the context.

@@ -2,7 +2,6 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::spanned::Spanned;
 
 use crate::{
     model::{Arguments, Tool},
@@ -34,13 +33,13 @@ pub(super) fn arguments(tool: &Tool) -> (TokenStream, TokenStream) {
             (None, Some(default)) => quote!(argument_or::<#ty>(#value, #name, || #default)),
             (None, None) => quote!(argument::<#ty>(#value, #name)),
         };
-        quote_spanned!(ty.span()=> #ident: __idempotent_tool::#read?)
+        quote!(#ident: __idempotent_tool::#read?)
     });
     let generated = quote! {
         #[derive(__idempotent_tool::schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         #[schemars(crate = "__idempotent_tool::schemars", rename = #title)]
-        #[allow(unreachable_pub, missing_debug_implementations)]
+        #[allow(unreachable_pub, missing_debug_implementations, clippy::arbitrary_source_item_ordering)]
         pub struct __IdempotentToolArguments { #(#fields,)* }
 
         #[automatically_derived]
@@ -60,9 +59,7 @@ pub(super) fn arguments(tool: &Tool) -> (TokenStream, TokenStream) {
 fn default_value(argument: &Argument) -> Option<TokenStream> {
     let ty = argument.ty;
     Some(match argument.default.as_ref()? {
-        DefaultValue::OfType => {
-            quote_spanned!(ty.span()=> <#ty as ::core::default::Default>::default())
-        }
+        DefaultValue::OfType => quote!(<#ty as ::core::default::Default>::default()),
         DefaultValue::Function(path) => quote!(#path()),
     })
 }
@@ -75,7 +72,7 @@ pub(super) fn defaults(tool: &Tool) -> Option<TokenStream> {
     let default_of = |argument: &Argument| {
         let (name, ty) = (&argument.name.0, argument.ty);
         let value = default_value(argument)?;
-        let json = quote_spanned!(ty.span()=> __idempotent_tool::default_json::<#ty>(&#value));
+        let json = quote!(__idempotent_tool::default_json::<#ty>(&#value));
         Some(quote!(__idempotent_tool::ArgumentDefault { name: #name, make: || #json }))
     };
     let defaults: Vec<TokenStream> = parameters.iter().filter_map(default_of).collect();

@@ -91,7 +91,11 @@ fn arguments_as_parameters() {
                 #[derive(__idempotent_tool::schemars::JsonSchema)]
                 #[serde(deny_unknown_fields)]
                 #[schemars(crate = "__idempotent_tool::schemars", rename = "create_note")]
-                #[allow(unreachable_pub, missing_debug_implementations)]
+                #[allow(
+                    unreachable_pub,
+                    missing_debug_implementations,
+                    clippy::arbitrary_source_item_ordering
+                )]
                 pub struct __IdempotentToolArguments {
                     /// The text of the note.
                     #[schemars(length(min = 1, max = 10_000))]
