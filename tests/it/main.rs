@@ -12,4 +12,5 @@ mod listing;
 mod results;
 mod time;
 mod typed;
+mod ui;
 mod versions;
