@@ -63,9 +63,12 @@ impl Annotations {
     }
 }
 
+/// Sections of a doc comment that tell Rust programmers about the function.
+const RUST_SECTIONS: [&str; 5] = ["# Errors", "# Panics", "# Safety", "# Example", "# Examples"];
+
 /// The description of a transactional tool: its doc comment, then how to call it.
 pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
-    let doc_comment = doc_comment.trim();
+    let doc_comment = for_callers(doc_comment);
     let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
     let retention = words(retention);
     format!(
@@ -80,6 +83,21 @@ pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
          again. Keep the key with the arguments, and the `operation_id` of the reply, in whatever \
          you persist or hand over to another agent."
     )
+}
+
+/// The doc comment without the sections that are not for callers.
+fn for_callers(doc_comment: &str) -> String {
+    let mut kept = Vec::new();
+    let mut skipping = false;
+    for line in doc_comment.lines() {
+        if line.starts_with("# ") {
+            skipping = RUST_SECTIONS.contains(&line.trim_end());
+        }
+        if !skipping {
+            kept.push(line);
+        }
+    }
+    kept.join("\n").trim().to_owned()
 }
 
 /// A duration in words, exact to the second: `30 days`, `1 hour 30 minutes`.
@@ -124,6 +142,12 @@ mod tests {
         ] {
             assert_eq!(words(Duration::from_secs(seconds)), expected);
         }
+    }
+
+    #[test]
+    fn sections_for_rust_programmers_are_left_out() {
+        let doc_comment = "Pay.\n\n# Errors\n\nWhen poor.\n\n# Limits\n\nA million.\n# Panics\nNo.";
+        assert_eq!(for_callers(doc_comment), "Pay.\n\n# Limits\n\nA million.");
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
 use crate::tool::ToolArguments;
 
+mod properties;
 mod schemas;
 mod vectors;
 
@@ -607,11 +608,7 @@ fn the_handler_sees_what_was_digested() {
     assert_eq!(prepared.arguments["set"], json!([2]));
     let typed = Collections::from_json(&prepared.arguments).unwrap();
     assert_eq!(typed.single.to_bits(), 0.1_f32.to_bits());
-    #[derive(Serialize)]
-    struct Arguments {
-        single: f32,
-    }
-    let typed = serde_json::to_value(Arguments { single: 0.1 }).unwrap();
+    let typed = serde_json::to_value(BTreeMap::from([("single", 0.1_f32)])).unwrap();
     let typed = contract.prepare(&as_object(typed).unwrap()).unwrap();
     assert_eq!(
         typed.fingerprint,
