@@ -508,9 +508,21 @@ fn a_text_that_looks_like_the_form_is_a_text() {
     // `s` begins a text, `e` ends an array, `m` begins a member.
     differ(&contract, r#"{"any":["asb"]}"#, r#"{"any":["a","b"]}"#);
     differ(&contract, r#"{"any":["aesb"]}"#, r#"{"any":["a","b"]}"#);
-    differ(&contract, r#"{"any":["a\u0001sb"]}"#, r#"{"any":["a","b"]}"#);
-    differ(&contract, r#"{"any":{"a":"bmcsd"}}"#, r#"{"any":{"a":"b","c":"d"}}"#);
-    differ(&contract, r#"{"any":[["a"],"b"]}"#, r#"{"any":["a",["b"]]}"#);
+    differ(
+        &contract,
+        r#"{"any":["a\u0001sb"]}"#,
+        r#"{"any":["a","b"]}"#,
+    );
+    differ(
+        &contract,
+        r#"{"any":{"a":"bmcsd"}}"#,
+        r#"{"any":{"a":"b","c":"d"}}"#,
+    );
+    differ(
+        &contract,
+        r#"{"any":[["a"],"b"]}"#,
+        r#"{"any":["a",["b"]]}"#,
+    );
 }
 
 #[derive(Deserialize, JsonSchema)]
