@@ -47,26 +47,32 @@ pub(crate) fn idempotent_tool(args: TokenStream, item: TokenStream) -> TokenStre
 // Output, after the function:
 //     #[doc(hidden)]
 //     pub struct add {}
-//     const _: () = {
+//     const _: () = { ::idempotent_tool::__private::expansion! {
 //         use ::idempotent_tool::__private as __idempotent_tool;
 //         use __idempotent_tool::prelude::*;
-//         #[derive(Deserialize, JsonSchema)]
+//         #[derive(JsonSchema)]
 //         pub struct __IdempotentToolArguments { #[serde(default)] body: String }
-//         impl __idempotent_tool::Tool for add {
+//         impl __idempotent_tool::ToolArguments for __IdempotentToolArguments {
+//             fn from_json(value: &Value) -> Result<Self> {
+//                 Ok(Self { body: argument_or::<String>(value, "body", || String::default())? })
+//             }
+//             fn json_schema() -> Schema { schema::<Self>() }
+//         }
+//         impl __idempotent_tool::Definition for add {
+//             type Kind = PlainFn;
 //             type Context = Tx;
 //             type Arguments = __IdempotentToolArguments;
-//             type Output = <Result<Note, Failure> as __idempotent_tool::HandlerResult>::Output;
+//             type Returned = Result<Note, Failure>;
 //             fn declaration() -> Declaration { Declaration { name: "add_note", … } }
 //             fn defaults() -> Vec<ArgumentDefault> { list([ArgumentDefault { name: "body", … }]) }
 //             fn needs() -> Vec<Need> { list([Need::of::<Client>()]) }
-//             fn handler() -> … { handler::<Self>() }
 //         }
-//         impl __idempotent_tool::Handler for add {
-//             fn call(context: &Tx, state: &State, arguments: Self::Arguments) -> Result<Self::Output, Failure> {
-//                 HandlerResult::into_result(add(context, arguments.body, state.get::<Client>()?))
+//         impl __idempotent_tool::PlainDefinition for add {
+//             fn call(context: &Tx, state: &State, arguments: Self::Arguments) -> Result<Self::Returned, Failure> {
+//                 Ok(add(context, arguments.body, state.get::<Client>()?))
 //             }
 //         }
-//     };
+//     } };
 fn expand(tool: &Tool) -> TokenStream {
     let krate = tool
         .krate
@@ -78,18 +84,16 @@ fn expand(tool: &Tool) -> TokenStream {
         .filter(|attr| attr.path().is_ident("cfg"))
         .collect();
     let (vis, ident, context, output) = (tool.vis, tool.ident, tool.context, tool.output);
+    let (arguments_struct, arguments) = arguments(tool);
     let type_context = quote_spanned!(context.span()=> type Context = #context;);
-    let type_output = quote_spanned! {output.span()=>
-        type Output = <#output as __idempotent_tool::HandlerResult>::Output;
-    };
-    let (arguments_struct, type_arguments) = arguments(tool);
+    let type_returned = quote_spanned!(output.span()=> type Returned = #output;);
     let declaration = declaration(tool);
     let defaults = defaults(tool);
     let needs = tool.passed.iter().filter_map(|passed| match passed {
         Passed::State(ty) => Some(quote_spanned!(ty.span()=> __idempotent_tool::Need::of::<#ty>())),
         Passed::Field(_) | Passed::Whole => None,
     });
-    let handler = handler(tool);
+    let call = call(tool);
     quote! {
         #(#cfgs)*
         #[doc(hidden)]
@@ -101,65 +105,94 @@ fn expand(tool: &Tool) -> TokenStream {
         #[doc(hidden)]
         #[allow(deprecated, unused_imports, unused_qualifications)]
         const _: () = {
-            use #krate::__private as __idempotent_tool;
-            use __idempotent_tool::prelude::*;
+            #krate::__private::expansion! {
+                use #krate::__private as __idempotent_tool;
+                use __idempotent_tool::prelude::*;
 
-            #arguments_struct
+                #arguments_struct
 
-            #[automatically_derived]
-            impl __idempotent_tool::Tool for #ident {
-                #type_context
-                #type_arguments
-                #type_output
-                fn declaration() -> __idempotent_tool::Declaration {
-                    #declaration
+                #[automatically_derived]
+                impl __idempotent_tool::Definition for #ident {
+                    type Kind = __idempotent_tool::PlainFn;
+                    #type_context
+                    type Arguments = #arguments;
+                    #type_returned
+                    fn declaration() -> __idempotent_tool::Declaration {
+                        #declaration
+                    }
+                    fn defaults() -> __idempotent_tool::Vec<__idempotent_tool::ArgumentDefault> {
+                        __idempotent_tool::list([#(#defaults),*])
+                    }
+                    fn needs() -> __idempotent_tool::Vec<__idempotent_tool::Need> {
+                        __idempotent_tool::list([#(#needs),*])
+                    }
                 }
-                fn defaults() -> __idempotent_tool::Vec<__idempotent_tool::ArgumentDefault> {
-                    __idempotent_tool::list([#(#defaults),*])
-                }
-                fn needs() -> __idempotent_tool::Vec<__idempotent_tool::Need> {
-                    __idempotent_tool::list([#(#needs),*])
-                }
-                fn handler() -> <Self::Context as __idempotent_tool::Context>::Handler {
-                    __idempotent_tool::handler::<Self>()
+
+                #[automatically_derived]
+                impl __idempotent_tool::PlainDefinition for #ident {
+                    #call
                 }
             }
-
-            #handler
         };
     }
 }
 
-/// The generated struct, if there is one, and the associated type.
+/// The generated struct, if there is one, and the type of the arguments.
 fn arguments(tool: &Tool) -> (TokenStream, TokenStream) {
     let parameters = match &tool.arguments {
         Arguments::Parameters(parameters) => parameters,
-        Arguments::Whole(ty) => {
-            return (
-                TokenStream::new(),
-                quote_spanned!(ty.span()=> type Arguments = #ty;),
-            );
-        }
+        Arguments::Whole(ty) => return (TokenStream::new(), ty.to_token_stream()),
     };
-    let name = &tool.operation.name;
+    let title = &tool.operation.name;
     let fields = parameters.iter().map(
         |Argument {
              attrs, ident, ty, ..
          }| { quote!(#(#attrs)* #ident: #ty) },
     );
+    let value = quote_spanned!(Span::mixed_site()=> value);
+    let read = parameters.iter().map(|argument| {
+        let Argument {
+            ident,
+            name: (name, _),
+            ty,
+            ..
+        } = argument;
+        let read = match (&argument.reader, default_value(argument)) {
+            (Some(reader), _) => quote!(argument_with::<#ty>(#value, #name, #reader)),
+            (None, Some(default)) => quote!(argument_or::<#ty>(#value, #name, || #default)),
+            (None, None) => quote!(argument::<#ty>(#value, #name)),
+        };
+        quote_spanned!(ty.span()=> #ident: __idempotent_tool::#read?)
+    });
     let generated = quote! {
-        #[derive(__idempotent_tool::serde::Deserialize, __idempotent_tool::schemars::JsonSchema)]
-        #[serde(crate = "__idempotent_tool::serde", deny_unknown_fields)]
-        #[schemars(crate = "__idempotent_tool::schemars", rename = #name)]
+        #[derive(__idempotent_tool::schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        #[schemars(crate = "__idempotent_tool::schemars", rename = #title)]
         #[allow(unreachable_pub, missing_debug_implementations)]
         pub struct __IdempotentToolArguments { #(#fields,)* }
+
+        #[automatically_derived]
+        impl __idempotent_tool::ToolArguments for __IdempotentToolArguments {
+            #[allow(unused_variables)]
+            fn from_json(#value: &__idempotent_tool::Value) -> __idempotent_tool::Result<Self> {
+                ::core::result::Result::Ok(Self { #(#read,)* })
+            }
+            fn json_schema() -> __idempotent_tool::Schema {
+                __idempotent_tool::schema::<Self>()
+            }
+        }
     };
-    (
-        generated,
-        quote!(
-            type Arguments = __IdempotentToolArguments;
-        ),
-    )
+    (generated, quote!(__IdempotentToolArguments))
+}
+
+fn default_value(argument: &Argument) -> Option<TokenStream> {
+    let ty = argument.ty;
+    Some(match argument.default.as_ref()? {
+        DefaultValue::OfType => {
+            quote_spanned!(ty.span()=> <#ty as ::core::default::Default>::default())
+        }
+        DefaultValue::Function(path) => quote!(#path()),
+    })
 }
 
 fn declaration(tool: &Tool) -> TokenStream {
@@ -172,12 +205,21 @@ fn declaration(tool: &Tool) -> TokenStream {
     } = tool;
     let (name, version) = (&operation.name, operation.version);
     let title = option(tool.title.as_ref());
-    let authorize = option(tool.authorize.as_ref());
+    let authorizer = tool.authorize.as_ref().map(|path| {
+        // An item, so that a function of another signature is a plain mismatch at its path.
+        quote!(const __IDEMPOTENT_TOOL_AUTHORIZER: __idempotent_tool::AuthorizeFn = #path;)
+    });
+    let authorize = option(
+        authorizer
+            .as_ref()
+            .map(|_| quote!(__IDEMPOTENT_TOOL_AUTHORIZER)),
+    );
     let description = description(tool.attrs);
     let retention = duration(tool.retention);
     let tombstone = duration(tool.tombstone);
     let deadline = duration(tool.deadline);
     quote! {
+        #authorizer
         __idempotent_tool::Declaration {
             name: #name,
             version: #version,
@@ -264,12 +306,7 @@ fn defaults(tool: &Tool) -> Vec<TokenStream> {
     };
     let default_of = |argument: &Argument| {
         let (name, ty) = (&argument.name.0, argument.ty);
-        let value = match argument.default.as_ref()? {
-            DefaultValue::OfType => quote_spanned! {ty.span()=>
-                <#ty as ::core::default::Default>::default()
-            },
-            DefaultValue::Function(path) => quote!(#path()),
-        };
+        let value = default_value(argument)?;
         let json = quote_spanned!(ty.span()=> __idempotent_tool::default_json::<#ty>(&#value));
         Some(quote!(__idempotent_tool::ArgumentDefault { name: #name, make: || #json }))
     };
@@ -277,9 +314,9 @@ fn defaults(tool: &Tool) -> Vec<TokenStream> {
 }
 
 /// The call of the user's function.
-fn handler(tool: &Tool) -> TokenStream {
-    let (ident, output) = (tool.ident, tool.output);
-    // Names of our own must neither meet the tool's name nor be seen from a type of the user's.
+fn call(tool: &Tool) -> TokenStream {
+    let ident = tool.ident;
+    // Names of our own must not meet the tool's name.
     let local = Span::mixed_site();
     let context = quote_spanned!(local=> context);
     let state = quote_spanned!(local=> state);
@@ -291,18 +328,14 @@ fn handler(tool: &Tool) -> TokenStream {
             quote_spanned!(ty.span()=> __idempotent_tool::State::get::<#ty>(#state)?)
         }
     });
-    let call = quote_spanned!(output.span()=> #ident(#context, #(#passed),*));
     quote! {
-        #[automatically_derived]
-        impl __idempotent_tool::Handler for #ident {
-            #[allow(unused_variables)]
-            fn call(
-                #context: &Self::Context,
-                #state: &__idempotent_tool::State,
-                #arguments: Self::Arguments,
-            ) -> ::core::result::Result<Self::Output, __idempotent_tool::Failure> {
-                __idempotent_tool::HandlerResult::into_result(#call)
-            }
+        #[allow(unused_variables)]
+        fn call(
+            #context: &Self::Context,
+            #state: &__idempotent_tool::State,
+            #arguments: Self::Arguments,
+        ) -> ::core::result::Result<Self::Returned, __idempotent_tool::Failure> {
+            ::core::result::Result::Ok(#ident(#context, #(#passed),*))
         }
     }
 }

@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenTree};
 use syn::{
     Attribute, Expr, ExprLit, Ident, Lit, LitStr, Meta, Pat, PatType, Path, Token, Type,
-    ext::IdentExt, parse::ParseStream, punctuated::Punctuated,
+    ext::IdentExt, parse::ParseStream, punctuated::Punctuated, spanned::Spanned,
 };
 
 use crate::{
@@ -31,6 +31,8 @@ pub(crate) struct Argument<'a> {
     /// Documentation, `#[schemars(…)]` and `#[serde(…)]`.
     pub(crate) attrs: Vec<&'a Attribute>,
     pub(crate) default: Option<DefaultValue>,
+    /// The function that reads it in its type's stead.
+    pub(crate) reader: Option<Path>,
 }
 
 /// Where the default of an argument comes from.
@@ -167,7 +169,7 @@ fn argument<'a>(parameter: &'a PatType, errors: &mut Errors) -> Option<Argument<
     let mut serde = Serde {
         rename: None,
         default: None,
-        custom: None,
+        reader: None,
     };
     for attr in &parameter.attrs {
         if attr.path().is_ident("serde") {
@@ -176,10 +178,10 @@ fn argument<'a>(parameter: &'a PatType, errors: &mut Errors) -> Option<Argument<
             refuse_schema_only(attr, errors);
         }
     }
-    if let (Some(custom), Some(_)) = (&serde.custom, &serde.default) {
+    if let (Some((key, _)), Some(_)) = (&serde.reader, &serde.default) {
         errors.at(
-            custom.span(),
-            format_args!("a default is told as its type writes it, which `{custom}` may not read; make the argument an `Option` or give it a type of its own"),
+            key.span(),
+            format_args!("a default is told as its type writes it, which `{key}` may not read; make the argument an `Option` or give it a type of its own"),
         );
     }
     let Some(ident) = name_of(&parameter.pat) else {
@@ -204,12 +206,14 @@ fn argument<'a>(parameter: &'a PatType, errors: &mut Errors) -> Option<Argument<
         .iter()
         .filter(|attr| item::is_helper(attr))
         .collect();
+    let reader = serde.reader.map(|(_, path)| path);
     Some(Argument {
         ident,
         name,
         ty: &parameter.ty,
         attrs,
         default: serde.default,
+        reader,
     })
 }
 
@@ -245,13 +249,13 @@ fn refuse_unowned(ty: &Type, errors: &mut Errors) {
 struct Serde {
     rename: Option<LitStr>,
     default: Option<DefaultValue>,
-    /// The key that makes serde read the argument by a function.
-    custom: Option<Ident>,
+    /// The function that reads the argument, and the key that names it.
+    reader: Option<(Ident, Path)>,
 }
 
 impl Serde {
     fn read(&mut self, attr: &Attribute, errors: &mut Errors) {
-        // What isn't a list of metas is refused by serde itself, at the token.
+        // What isn't a list of metas is refused by schemars, which reads it too, at the token.
         let Ok(metas) = attr.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)
         else {
             return;
@@ -268,8 +272,12 @@ impl Serde {
                 "alias" => errors.over(meta, "two names for one argument make two requests of one; keep one name"),
                 "rename" => self.rename = self.rename.take().or(rename(meta)),
                 "default" => self.default = self.default.take().or(default(meta)),
-                "with" | "deserialize_with" => self.custom = meta.path().get_ident().cloned(),
-                _ => (),
+                "with" | "deserialize_with" => self.reader = self.reader.take().or(reader(meta)),
+                "serialize_with" | "skip_serializing" | "skip_serializing_if" => (),
+                // One that serde adds later might read other requests than ours does.
+                _ => errors.over(meta, format_args!(
+                    "unknown `#[serde]` attribute of an argument; expected one of `default`, `rename`, `with`, `deserialize_with`",
+                )),
             }
         }
     }
@@ -291,9 +299,20 @@ fn rename(meta: &Meta) -> Option<LitStr> {
 fn default(meta: &Meta) -> Option<DefaultValue> {
     match meta {
         Meta::Path(_) => Some(DefaultValue::OfType),
-        // A string that is no path is refused by serde itself.
+        // A string that is no path is refused by schemars, which reads it too.
         _ => Some(DefaultValue::Function(string(meta)?.parse().ok()?)),
     }
+}
+
+fn reader(meta: &Meta) -> Option<(Ident, Path)> {
+    let key = meta.path().get_ident()?;
+    // A string that is no path is refused by schemars, at the token.
+    let mut path: Path = string(meta)?.parse().ok()?;
+    if key == "with" {
+        path.segments
+            .push(Ident::new("deserialize", path.span()).into());
+    }
+    Some((key.clone(), path))
 }
 
 fn string(meta: &Meta) -> Option<LitStr> {
@@ -313,7 +332,7 @@ fn string(meta: &Meta) -> Option<LitStr> {
     }
 }
 
-/// Refuses `#[schemars(…)]` keys that would make the schema say what serde doesn't read.
+/// Refuses `#[schemars(…)]` keys that would make the schema say what isn't read.
 fn refuse_schema_only(attr: &Attribute, errors: &mut Errors) {
     let keys = attr.parse_args_with(|input: ParseStream| {
         let mut keys = Vec::new();
@@ -330,15 +349,8 @@ fn refuse_schema_only(attr: &Attribute, errors: &mut Errors) {
     // What isn't a list of keys is refused by schemars itself, at the token.
     for key in keys.unwrap_or_default() {
         let name = key.to_string();
-        if [
-            "rename",
-            "default",
-            "skip",
-            "skip_deserializing",
-            "flatten",
-            "alias",
-        ]
-        .contains(&name.as_str())
+        if let "rename" | "default" | "skip" | "skip_deserializing" | "flatten" | "alias" =
+            name.as_str()
         {
             errors.at(
                 key.span(),

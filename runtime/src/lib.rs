@@ -26,6 +26,7 @@ pub use toolbox::{BuildError, CallError, Completed, Toolbox, ToolboxBuilder};
 #[path = "private.rs"]
 pub mod __private;
 mod clock;
+mod definition;
 mod effect;
 #[cfg(feature = "rmcp")]
 pub mod mcp;

@@ -52,12 +52,19 @@ fn canonical_probe(
     let seen = format!(
         "{text}{count}{delta}{ratio}{exact}{tags:?}{items:?}{labels:?}{note:?}{nested:?}{limit:?}{password}{any}"
     );
-    tx.execute("INSERT INTO notes (scope, body) VALUES (?1, ?2)", (tx.scope(), seen))?;
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+        (tx.scope(), seen),
+    )?;
     Ok(tx.last_insert_rowid())
 }
 
 fn nothing_nested() -> Nested {
-    Nested { a: 0, b: true, c: None }
+    Nested {
+        a: 0,
+        b: true,
+        c: None,
+    }
 }
 
 fn cases() -> Value {
@@ -112,8 +119,12 @@ fn every_refused_vector_names_its_path_and_stores_nothing() {
         let reply = call(&tools, name, arguments);
         assert_code(&reply, "invalid_arguments");
         let details = json(&reply)["error"]["details"].clone();
-        let paths: Vec<_> =
-            details.as_array().unwrap().iter().map(|detail| &detail["path"]).collect();
+        let paths: Vec<_> = details
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|detail| &detail["path"])
+            .collect();
         assert_eq!(paths, [&case["path"]], "{name}: {details}");
     }
     assert_eq!(ledger.rows(), (0, 0));
@@ -137,7 +148,16 @@ fn all_mistakes_are_named_at_once() {
         .collect();
     assert_eq!(
         paths,
-        ["/count", "/delta", "/extra", "/items/1", "/nested/a", "/nested/b", "/nested/z", "/text"]
+        [
+            "/count",
+            "/delta",
+            "/extra",
+            "/items/1",
+            "/nested/a",
+            "/nested/b",
+            "/nested/z",
+            "/text"
+        ]
     );
     assert_eq!(ledger.rows(), (0, 0));
 }
@@ -146,7 +166,10 @@ fn all_mistakes_are_named_at_once() {
 fn an_invalid_call_is_no_result_and_the_corrected_one_runs() {
     let ledger = Ledger::new();
     let tools = toolbox(&ledger);
-    assert_code(&call(&tools, "corrected", r#"{ "text": 1 }"#), "invalid_arguments");
+    assert_code(
+        &call(&tools, "corrected", r#"{ "text": 1 }"#),
+        "invalid_arguments",
+    );
     assert_succeeded(&call(&tools, "corrected", r#"{ "text": "x" }"#), false);
 }
 

@@ -5,9 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use idempotent_tool::{
-    Access, Asked, BuildError, Caller, Failure, Toolbox, Tx, idempotent_tool,
-};
+use idempotent_tool::{Access, Asked, BuildError, Caller, Failure, Toolbox, Tx, idempotent_tool};
 use serde_json::{Value, json};
 
 use crate::{
@@ -30,7 +28,10 @@ fn file_note(tx: &Tx, body: String) -> Result<i64, Failure> {
 #[test]
 fn a_toolbox_without_an_authorizer_does_not_build() {
     let ledger = Ledger::new();
-    let error = Toolbox::builder(ledger.store.clone()).tool::<create_note>().build().unwrap_err();
+    let error = Toolbox::builder(ledger.store.clone())
+        .tool::<create_note>()
+        .build()
+        .unwrap_err();
     assert!(matches!(error, BuildError::MissingAuthorizer { .. }));
     let text = error.to_string();
     for part in ["`create_note`", ".authorize(", ".without_authorization()"] {
@@ -41,7 +42,10 @@ fn a_toolbox_without_an_authorizer_does_not_build() {
 #[test]
 fn a_tools_own_authorizer_is_enough_and_is_asked() {
     let ledger = Ledger::new();
-    let tools = Toolbox::builder(ledger.store.clone()).tool::<file_note>().build().unwrap();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .tool::<file_note>()
+        .build()
+        .unwrap();
     let arguments = json!({ "idempotency_key": key("own"), "body": marked("milk") });
     let denied = tools.call_blocking(&ada(), "file_note", arguments.clone());
     assert_code(&denied, "denied");
@@ -92,7 +96,10 @@ fn the_authorizer_sees_the_arguments_as_they_came_once() {
     let record = Arc::clone(&seen);
     let tools = Toolbox::builder(ledger.store.clone())
         .authorize(move |_, asked| {
-            if let Asked::Call { tool, arguments, .. } = asked {
+            if let Asked::Call {
+                tool, arguments, ..
+            } = asked
+            {
                 let arguments = Value::Object((*arguments).clone());
                 record.lock().unwrap().push(((*tool).to_owned(), arguments));
             }
@@ -102,10 +109,16 @@ fn the_authorizer_sees_the_arguments_as_they_came_once() {
         .build()
         .unwrap();
     let arguments = json!({ "idempotency_key": key("seen"), "body": 7, "extra": null });
-    assert_code(&tools.call_blocking(&ada(), "create_note", arguments), "invalid_arguments");
+    assert_code(
+        &tools.call_blocking(&ada(), "create_note", arguments),
+        "invalid_arguments",
+    );
     assert_eq!(
         *seen.lock().unwrap(),
-        [("create_note".to_owned(), json!({ "body": 7, "extra": null }))]
+        [(
+            "create_note".to_owned(),
+            json!({ "body": 7, "extra": null })
+        )]
     );
 }
 

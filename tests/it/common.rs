@@ -40,10 +40,16 @@ impl Ledger {
         watch_logs();
         let folder = tempfile::tempdir().unwrap();
         let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
-        let store =
-            SqliteStore::options().clock(clock.clone()).open(folder.path().join("db")).unwrap();
+        let store = SqliteStore::options()
+            .clock(clock.clone())
+            .open(folder.path().join("db"))
+            .unwrap();
         create_notes(&store);
-        Self { folder, clock, store }
+        Self {
+            folder,
+            clock,
+            store,
+        }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -52,7 +58,10 @@ impl Ledger {
 
     /// Another store on the same file, as another process would open it.
     pub(crate) fn reopen(&self) -> SqliteStore {
-        SqliteStore::options().clock(self.clock.clone()).open(self.path()).unwrap()
+        SqliteStore::options()
+            .clock(self.clock.clone())
+            .open(self.path())
+            .unwrap()
     }
 
     /// Rows in `notes` and rows in the ledger.
@@ -83,7 +92,10 @@ pub(crate) fn create_notes(store: &SqliteStore) {
 }
 
 pub(crate) fn caller(principal: &str) -> Caller {
-    let scope = Scope::builder().account("acme").principal(principal).workspace("lab");
+    let scope = Scope::builder()
+        .account("acme")
+        .principal(principal)
+        .workspace("lab");
     Caller::new(scope.build().unwrap())
 }
 
@@ -127,7 +139,10 @@ impl<S: Subscriber> Layer<S> for Watch {
     }
 
     fn on_record(&self, _: &span::Id, values: &span::Record<'_>, _: Context<'_, S>) {
-        let mut text = Text { target: String::new(), fields: String::new() };
+        let mut text = Text {
+            target: String::new(),
+            fields: String::new(),
+        };
         values.record(&mut text);
         text.check();
     }
@@ -146,13 +161,19 @@ struct Text {
 
 impl Text {
     fn of(metadata: &tracing::Metadata<'_>) -> Self {
-        Self { target: metadata.target().to_owned(), fields: metadata.name().to_owned() }
+        Self {
+            target: metadata.target().to_owned(),
+            fields: metadata.name().to_owned(),
+        }
     }
 
     /// Ours only: the MCP SDK logs whole requests, which is why applications silence it.
     fn check(&self) {
         if self.fields.contains(MARK) && !self.target.starts_with("rmcp") {
-            eprintln!("a marked value reached the log: {}: {}", self.target, self.fields);
+            eprintln!(
+                "a marked value reached the log: {}: {}",
+                self.target, self.fields
+            );
             std::process::abort();
         }
     }

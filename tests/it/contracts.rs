@@ -15,7 +15,10 @@ mod original {
         #[serde(default)] copies: u8,
     ) -> Result<i64, Failure> {
         let _ = copies;
-        tx.execute("INSERT INTO notes (scope, body) VALUES (?1, ?2)", (tx.scope(), &body))?;
+        tx.execute(
+            "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+            (tx.scope(), &body),
+        )?;
         Ok(tx.last_insert_rowid())
     }
 }
@@ -78,13 +81,19 @@ variants! {
 }
 
 fn build<T: Tool<Context = Tx>>(store: SqliteStore) -> Result<Toolbox, BuildError> {
-    Toolbox::builder(store).without_authorization().tool::<T>().build()
+    Toolbox::builder(store)
+        .without_authorization()
+        .tool::<T>()
+        .build()
 }
 
 #[track_caller]
 fn refused<T: Tool<Context = Tx>>(ledger: &Ledger, place: &str) {
     let error = build::<T>(ledger.reopen()).unwrap_err();
-    assert!(matches!(error, BuildError::ContractChanged { .. }), "{error}");
+    assert!(
+        matches!(error, BuildError::ContractChanged { .. }),
+        "{error}"
+    );
     let text = error.to_string();
     for part in ["`create_note:v1`", place, "new version"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -110,7 +119,8 @@ fn a_changed_contract_does_not_build_and_says_what_changed() {
 #[test]
 fn a_new_optional_argument_changes_no_fingerprint() {
     let ledger = Ledger::new();
-    let arguments = json!({ "idempotency_key": key("before"), "body": marked("milk"), "copies": 0 });
+    let arguments =
+        json!({ "idempotency_key": key("before"), "body": marked("milk"), "copies": 0 });
     let before = build::<original::create_note>(ledger.store.clone()).unwrap();
     let first = before.call_blocking(&ada(), "create_note", arguments.clone());
     assert_succeeded(&first, false);
@@ -122,7 +132,10 @@ fn a_new_optional_argument_changes_no_fingerprint() {
 
     // The ledger now knows the wider contract, so the narrower one is a change.
     let error = build::<original::create_note>(ledger.reopen()).unwrap_err();
-    assert!(matches!(error, BuildError::ContractChanged { .. }), "{error}");
+    assert!(
+        matches!(error, BuildError::ContractChanged { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -134,7 +147,10 @@ fn the_same_operation_twice_does_not_build() {
         .tool::<changed_type::create_note>()
         .build()
         .unwrap_err();
-    assert!(matches!(error, BuildError::DuplicateOperation { .. }), "{error}");
+    assert!(
+        matches!(error, BuildError::DuplicateOperation { .. }),
+        "{error}"
+    );
 }
 
 #[idempotent_tool(operation = "get_operation:v1")]
@@ -150,7 +166,9 @@ fn all_that_is_wrong_is_told_at_once() {
         .tool::<reserved>()
         .build()
         .unwrap_err();
-    let BuildError::Several { problems, .. } = &error else { panic!("{error}") };
+    let BuildError::Several { problems, .. } = &error else {
+        panic!("{error}")
+    };
     assert!(problems.len() >= 2, "{error}");
     let text = error.to_string();
     assert!(text.contains("`get_operation` belongs") && text.contains("`create_note` has no"));

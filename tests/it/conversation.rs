@@ -8,7 +8,10 @@ use crate::common::{Ledger, ada, assert_code, assert_succeeded, caller, json, ke
 /// Create a note.
 #[idempotent_tool(operation = "create_note:v1")]
 pub(crate) fn create_note(tx: &Tx, body: String) -> Result<i64, Failure> {
-    tx.execute("INSERT INTO notes (scope, body) VALUES (?1, ?2)", (tx.scope(), &body))?;
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+        (tx.scope(), &body),
+    )?;
     Ok(tx.last_insert_rowid())
 }
 
@@ -92,7 +95,12 @@ fn other_arguments_under_a_used_key_are_a_conflict_that_reveals_nothing() {
     assert_eq!(conflict.status(), Status::Rejected);
     let text = conflict.to_json();
     let operation_id = first.operation_id().unwrap().to_string();
-    for secret in [&*operation_id, "the first body", "another body", &*key("conflict")] {
+    for secret in [
+        &*operation_id,
+        "the first body",
+        "another body",
+        &*key("conflict"),
+    ] {
         assert!(!text.contains(secret), "{text}");
     }
     assert_eq!(ledger.rows(), (1, 1));
@@ -139,7 +147,11 @@ fn a_handlers_refusal_leaves_nothing_and_the_key_free() {
     assert_eq!(ledger.rows(), (0, 0));
     let other = json!({ "idempotency_key": key("refused"), "body": marked("x"), "later": true });
     let again = tools.call_blocking(&ada(), "refuse_note", other);
-    assert!(again.is_retryable() && again.next_action().is_some(), "{}", again.to_json());
+    assert!(
+        again.is_retryable() && again.next_action().is_some(),
+        "{}",
+        again.to_json()
+    );
     assert_eq!(ledger.rows(), (0, 0));
 }
 

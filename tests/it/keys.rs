@@ -22,8 +22,24 @@ fn strange_keys_each_name_one_action() {
     let tools = toolbox(&ledger);
     let longest = "\u{1f600}".repeat(128);
     let keys = [
-        "user", "__proto__", "../x", "a:b", "a", "b", "A", "é", "e\u{301}", "\u{1f600}",
-        "\u{202e}txt", "שלום", "'; DROP TABLE notes; --", "%00", "null", "0", "a b", &longest,
+        "user",
+        "__proto__",
+        "../x",
+        "a:b",
+        "a",
+        "b",
+        "A",
+        "é",
+        "e\u{301}",
+        "\u{1f600}",
+        "\u{202e}txt",
+        "שלום",
+        "'; DROP TABLE notes; --",
+        "%00",
+        "null",
+        "0",
+        "a b",
+        &longest,
     ];
     for (index, key) in keys.iter().enumerate() {
         let arguments = json!({ "idempotency_key": key, "body": marked("milk") });
@@ -51,15 +67,24 @@ fn bad_keys_are_refused_with_the_reason_and_nothing_is_stored() {
         (json!({ "idempotency_key": " " }), "white space"),
         (json!({ "idempotency_key": " k" }), "white space"),
         (json!({ "idempotency_key": "k\u{3000}" }), "white space"),
-        (json!({ "idempotency_key": "k\u{0}" }), "control character at position 1"),
-        (json!({ "idempotency_key": "k\nk" }), "control character at position 1"),
+        (
+            json!({ "idempotency_key": "k\u{0}" }),
+            "control character at position 1",
+        ),
+        (
+            json!({ "idempotency_key": "k\nk" }),
+            "control character at position 1",
+        ),
         (json!({ "idempotency_key": too_long }), "129 characters"),
     ];
     for (mut arguments, reason) in cases {
         arguments["body"] = marked("milk").into();
         let reply = tools.call_blocking(&ada(), "create_note", arguments.clone());
         assert_code(&reply, "invalid_key");
-        let message = json(&reply)["error"]["message"].as_str().unwrap().to_owned();
+        let message = json(&reply)["error"]["message"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert!(message.contains(reason), "{arguments}: {message}");
     }
     assert_eq!(ledger.rows(), (0, 0));

@@ -25,13 +25,20 @@ enum Currency {
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "kind")]
 enum Target {
-    Card { number: String },
-    Account { iban: String, reference: Option<String> },
+    Card {
+        number: String,
+    },
+    Account {
+        iban: String,
+        reference: Option<String>,
+    },
 }
 
 impl Default for Target {
     fn default() -> Self {
-        Self::Card { number: String::new() }
+        Self::Card {
+            number: String::new(),
+        }
     }
 }
 
@@ -66,7 +73,10 @@ fn transfer(
     #[serde(default = "yes")] at_once: bool,
 ) -> Result<Transfer, Failure> {
     let _ = (&to, &text, at_once);
-    Ok(Transfer { transfer_id: 1, fee: Some(money) })
+    Ok(Transfer {
+        transfer_id: 1,
+        fee: Some(money),
+    })
 }
 
 fn yes() -> bool {
@@ -98,7 +108,10 @@ fn the_schemas_are_what_every_client_takes() {
         assert_eq!(schema["additionalProperties"], false);
         let text = schema.to_string();
         for keyword in ["$ref", "$defs", "nullable", "$schema"] {
-            assert!(!text.contains(&format!("\"{keyword}\"")), "{keyword}: {text}");
+            assert!(
+                !text.contains(&format!("\"{keyword}\"")),
+                "{keyword}: {text}"
+            );
         }
     }
     assert!(!input.to_string().contains("\"null\""), "{input}");

@@ -108,7 +108,10 @@ impl Serialize for Liar {
 }
 
 fn insert(tx: &Tx) -> Result<(), Failure> {
-    tx.execute("INSERT INTO notes (scope, body) VALUES (?1, 'x')", (tx.scope(),))?;
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, 'x')",
+        (tx.scope(),),
+    )?;
     Ok(())
 }
 

@@ -12,7 +12,10 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Kept for ten days, refused for a hundred more.
 #[idempotent_tool(operation = "create_note:v1", retention = "10d", tombstone = "100d")]
 fn create_note(tx: &Tx, body: String) -> Result<i64, Failure> {
-    tx.execute("INSERT INTO notes (scope, body) VALUES (?1, ?2)", (tx.scope(), &body))?;
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+        (tx.scope(), &body),
+    )?;
     Ok(tx.last_insert_rowid())
 }
 
@@ -73,9 +76,11 @@ fn a_pruned_tombstone_keeps_no_result() {
     ledger.store.prune(100).unwrap();
     let left: (Option<String>, Option<Vec<u8>>) = rusqlite::Connection::open(ledger.path())
         .unwrap()
-        .query_row("SELECT result, fingerprint FROM idempotent_operations", (), |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        .query_row(
+            "SELECT result, fingerprint FROM idempotent_operations",
+            (),
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
         .unwrap();
     assert_eq!(left, (None, None));
 }

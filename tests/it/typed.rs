@@ -29,9 +29,15 @@ fn create_note(
 ) -> Result<Note, Failure> {
     let body = format!("{}{}", note.body, suffix.0);
     for _ in 0..=note.copies {
-        tx.execute("INSERT INTO notes (scope, body) VALUES (?1, ?2)", (tx.scope(), &body))?;
+        tx.execute(
+            "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+            (tx.scope(), &body),
+        )?;
     }
-    Ok(Note { id: tx.last_insert_rowid(), body })
+    Ok(Note {
+        id: tx.last_insert_rowid(),
+        body,
+    })
 }
 
 struct Suffix(&'static str);
@@ -50,16 +56,33 @@ async fn typed_arguments_in_typed_result_out() {
     let ledger = Ledger::new();
     let tools = toolbox(&ledger);
     let key = IdempotencyKey::new(key("typed")).unwrap();
-    let note = NewNote { body: marked("milk"), copies: 0 };
-    let first = tools.call_typed::<create_note>(&ada(), &key, &note).await.unwrap();
-    assert_eq!(first.result, Note { id: 1, body: format!("{}!", marked("milk")) });
+    let note = NewNote {
+        body: marked("milk"),
+        copies: 0,
+    };
+    let first = tools
+        .call_typed::<create_note>(&ada(), &key, &note)
+        .await
+        .unwrap();
+    assert_eq!(
+        first.result,
+        Note {
+            id: 1,
+            body: format!("{}!", marked("milk"))
+        }
+    );
     assert!(!first.replayed);
 
     // Anything that serializes to the arguments' object is the same call.
     let untyped = json!({ "body": marked("milk") });
-    let again = tools.call_typed_blocking::<create_note>(&ada(), &key, &untyped).unwrap();
+    let again = tools
+        .call_typed_blocking::<create_note>(&ada(), &key, &untyped)
+        .unwrap();
     assert!(again.replayed);
-    assert_eq!((again.operation_id, again.result), (first.operation_id, first.result));
+    assert_eq!(
+        (again.operation_id, again.result),
+        (first.operation_id, first.result)
+    );
     assert_eq!(ledger.rows(), (1, 1));
 }
 
@@ -68,8 +91,12 @@ fn a_typed_call_that_is_refused_carries_the_reply() {
     let ledger = Ledger::new();
     let tools = toolbox(&ledger);
     let key = IdempotencyKey::new(key("refused")).unwrap();
-    let error = tools.call_typed_blocking::<create_note>(&ada(), &key, &json!([])).unwrap_err();
-    let CallError::Unsuccessful(reply) = error else { panic!("{error:?}") };
+    let error = tools
+        .call_typed_blocking::<create_note>(&ada(), &key, &json!([]))
+        .unwrap_err();
+    let CallError::Unsuccessful(reply) = error else {
+        panic!("{error:?}")
+    };
     assert_eq!(reply.error_code(), Some("invalid_arguments"));
 }
 
@@ -77,9 +104,19 @@ fn a_typed_call_that_is_refused_carries_the_reply() {
 fn missing_state_is_told_by_build() {
     let ledger = Ledger::new();
     let builder = Toolbox::builder(ledger.store.clone()).without_authorization();
-    let error = builder.tool::<create_note>().build().unwrap_err().to_string();
-    assert!(error.contains("`create_note:v1` needs state of type"), "{error}");
-    assert!(error.contains("Suffix") && error.contains(".state("), "{error}");
+    let error = builder
+        .tool::<create_note>()
+        .build()
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`create_note:v1` needs state of type"),
+        "{error}"
+    );
+    assert!(
+        error.contains("Suffix") && error.contains(".state("),
+        "{error}"
+    );
 }
 
 #[test]

@@ -23,7 +23,10 @@ fn create_note_v2(
 }
 
 fn insert(tx: &Tx, body: &str) -> Result<(), Failure> {
-    tx.execute("INSERT INTO notes (scope, body) VALUES (?1, ?2)", (tx.scope(), body))?;
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+        (tx.scope(), body),
+    )?;
     Ok(())
 }
 
@@ -34,7 +37,11 @@ fn old(store: SqliteStore) -> Toolbox {
 
 fn both(store: SqliteStore) -> Toolbox {
     let builder = Toolbox::builder(store).without_authorization();
-    builder.tool::<create_note_v2>().tool::<create_note_v1>().build().unwrap()
+    builder
+        .tool::<create_note_v2>()
+        .tool::<create_note_v1>()
+        .build()
+        .unwrap()
 }
 
 fn new(store: SqliteStore) -> Toolbox {
@@ -70,11 +77,17 @@ fn a_key_used_under_v1_is_replayed_through_v2s_shape() {
 fn what_v1_cannot_mean_is_a_conflict_and_what_neither_means_is_invalid() {
     let ledger = Ledger::new();
     let body = marked("milk");
-    call(&old(ledger.store.clone()), "old", json!({ "body": body })).operation_id().unwrap();
+    call(&old(ledger.store.clone()), "old", json!({ "body": body }))
+        .operation_id()
+        .unwrap();
     let tools = both(ledger.reopen());
     let pinned = call(&tools, "old", json!({ "body": body, "pinned": true }));
     assert_code(&pinned, "payload_conflict");
-    let foldered = call(&tools, "old", json!({ "body": body, "folder": marked("inbox") }));
+    let foldered = call(
+        &tools,
+        "old",
+        json!({ "body": body, "folder": marked("inbox") }),
+    );
     assert_code(&foldered, "payload_conflict");
     let invalid = call(&tools, "old", json!({ "body": body, "colour": "red" }));
     assert_code(&invalid, "invalid_arguments");
@@ -85,10 +98,18 @@ fn what_v1_cannot_mean_is_a_conflict_and_what_neither_means_is_invalid() {
 fn a_key_of_an_unregistered_version_is_refused() {
     let ledger = Ledger::new();
     let body = marked("milk");
-    call(&old(ledger.store.clone()), "old", json!({ "body": body })).operation_id().unwrap();
+    call(&old(ledger.store.clone()), "old", json!({ "body": body }))
+        .operation_id()
+        .unwrap();
     let tools = new(ledger.reopen());
-    assert_code(&call(&tools, "old", json!({ "body": body })), "version_conflict");
-    assert_succeeded(&call(&tools, "new", json!({ "body": body, "pinned": true })), false);
+    assert_code(
+        &call(&tools, "old", json!({ "body": body })),
+        "version_conflict",
+    );
+    assert_succeeded(
+        &call(&tools, "new", json!({ "body": body, "pinned": true })),
+        false,
+    );
     assert_eq!(ledger.rows(), (2, 2));
 }
 
@@ -96,10 +117,20 @@ fn a_key_of_an_unregistered_version_is_refused() {
 fn a_key_used_under_v2_meets_an_old_server_as_a_version_conflict() {
     let ledger = Ledger::new();
     let body = marked("milk");
-    let first = call(&both(ledger.store.clone()), "new", json!({ "body": body, "pinned": true }));
-    assert_eq!(first.result().unwrap().get(), r#""made under v2, true None""#);
+    let first = call(
+        &both(ledger.store.clone()),
+        "new",
+        json!({ "body": body, "pinned": true }),
+    );
+    assert_eq!(
+        first.result().unwrap().get(),
+        r#""made under v2, true None""#
+    );
     let tools = old(ledger.reopen());
-    assert_code(&call(&tools, "new", json!({ "body": body })), "version_conflict");
+    assert_code(
+        &call(&tools, "new", json!({ "body": body })),
+        "version_conflict",
+    );
     assert_eq!(ledger.rows(), (1, 1));
 }
 

@@ -3,7 +3,13 @@
 use serde_json::{Map, Value, value::RawValue};
 
 use super::Reply;
-use crate::{effect::failure::Failure, request::arguments::SchemaError};
+use crate::{
+    effect::failure::Failure,
+    request::{
+        arguments::{SchemaError, validate::Validator},
+        json_schema::strip,
+    },
+};
 
 /// How deep a result may nest. Parsers stop at 128 levels, and the reply and the protocol
 /// around it need some of them.
@@ -11,12 +17,32 @@ const MAX_DEPTH: usize = 100;
 
 /// The compiled schema of a tool's result.
 #[derive(Debug)]
-pub(crate) struct ResultValidator(jsonschema::Validator);
+pub(crate) struct ResultValidator {
+    schema: Value,
+    validator: Validator,
+}
 
 impl ResultValidator {
-    /// Compiles the schema of one version's result.
+    /// Turns schemars' serialize schema of one version's output, of any type, into the one
+    /// that is advertised and checked. A type may contain itself: few clients that refuse a
+    /// `$ref` in what they write refuse one in what they read.
     pub(crate) fn compile(schema: &Value) -> Result<Self, SchemaError> {
-        compile(schema).map(Self)
+        let mut schema = schema.clone();
+        strip(&mut schema);
+        match &mut schema {
+            Value::Object(schema) => {
+                schema.remove("title");
+            }
+            Value::Bool(true) => schema = Value::Object(Map::new()),
+            _ => (),
+        }
+        let validator = Validator::compile(&schema)?;
+        Ok(Self { schema, validator })
+    }
+
+    /// The schema as it is advertised.
+    pub(crate) fn schema(&self) -> &Value {
+        &self.schema
     }
 
     /// Refuses a result that a strict client would refuse.
@@ -34,14 +60,15 @@ impl ResultValidator {
                 format!("the tool's result nests deeper than {MAX_DEPTH} levels"),
             ));
         }
-        self.0.validate(&result).map_err(|error| {
-            // The place in the schema, since the place in the result may hold its data.
-            let place = error.schema_path().as_str();
-            Failure::new(
-                "invalid_result",
-                format!("the tool's result doesn't fit its schema at `{place}`"),
-            )
-        })
+        if self.validator.accepts(&result) {
+            return Ok(());
+        }
+        // The place in the schema, since the place in the result may hold its data.
+        let place = self.validator.broken_rule(&result).unwrap_or_default();
+        Err(Failure::new(
+            "invalid_result",
+            format!("the tool's result doesn't fit its schema at `{place}`"),
+        ))
     }
 }
 
@@ -50,14 +77,14 @@ impl ResultValidator {
 #[derive(Debug)]
 pub(crate) struct ReplyCheck {
     #[cfg(any(test, feature = "failpoints"))]
-    validator: jsonschema::Validator,
+    validator: Validator,
 }
 
 impl ReplyCheck {
     /// Compiles an output schema, so that one that can't be compiled is refused in every
     /// build.
     pub(crate) fn compile(output_schema: &Map<String, Value>) -> Result<Self, SchemaError> {
-        let validator = compile(&Value::Object(output_schema.clone()))?;
+        let validator = Validator::compile(&Value::Object(output_schema.clone()))?;
         #[cfg(not(any(test, feature = "failpoints")))]
         drop(validator);
         Ok(Self {
@@ -84,10 +111,7 @@ impl ReplyCheck {
     #[cfg(any(test, feature = "failpoints"))]
     fn misfit(&self, reply: &Reply) -> Option<String> {
         match serde_json::from_str::<Value>(&reply.to_json()) {
-            Ok(json) => {
-                let error = self.validator.validate(&json).err()?;
-                Some(format!("{} at `{}`", error.masked(), error.schema_path()))
-            }
+            Ok(json) => self.validator.misfit(&json),
             Err(error) => Some(format!("{:?}", error.classify())),
         }
     }
@@ -100,16 +124,6 @@ impl ReplyCheck {
     }
 }
 
-/// Compiles a schema. The builder is generic code: named here alone, it is compiled once.
-fn compile(schema: &Value) -> Result<jsonschema::Validator, SchemaError> {
-    jsonschema::draft202012::options()
-        .should_validate_formats(true)
-        .build(schema)
-        .map_err(|error| SchemaError {
-            message: format!("the schema is invalid: {error}"),
-        })
-}
-
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
@@ -120,10 +134,12 @@ fn depth(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use schemars::JsonSchema;
+    use serde::Serialize;
     use serde_json::json;
 
     use super::*;
-    use crate::{OperationId, reply::schema};
+    use crate::{OperationId, reply::schema, tool::ToolOutput};
 
     fn check(schema: &Value, result: &str) -> Result<(), String> {
         let result = RawValue::from_string(result.to_owned()).unwrap();
@@ -199,5 +215,82 @@ mod tests {
         assert_eq!(check(&json!(true), &nested(MAX_DEPTH)), Ok(()));
         assert!(check(&json!(true), &nested(MAX_DEPTH + 1)).is_err());
         assert!(check(&json!(true), &nested(1_000)).is_err());
+    }
+
+    #[derive(Serialize, JsonSchema)]
+    struct Note {
+        note_id: u32,
+        #[schemars(length(max = 3))]
+        text: Option<String>,
+    }
+
+    #[derive(Serialize, JsonSchema)]
+    struct Tree {
+        children: Vec<Tree>,
+    }
+
+    #[derive(Serialize, JsonSchema)]
+    struct Empty {}
+
+    fn validator<T: ToolOutput>() -> ResultValidator {
+        ResultValidator::compile(T::json_schema().as_value()).unwrap()
+    }
+
+    #[track_caller]
+    fn kept<T: ToolOutput>(value: &T, expect: &str) {
+        let json = value.to_json().unwrap();
+        assert_eq!(json.get(), expect);
+        validator::<T>().check(&json).unwrap();
+    }
+
+    #[test]
+    fn every_kind_of_result_is_kept_as_it_was_written() {
+        kept(&(), "null");
+        kept(&false, "false");
+        kept(&true, "true");
+        kept(&0_u8, "0");
+        kept(&u64::MAX, "18446744073709551615");
+        kept(&i64::MIN, "-9223372036854775808");
+        kept(&0.1_f32, "0.1");
+        kept(&f32::MAX, "3.4028235e+38");
+        kept(&1.0_f64, "1.0");
+        kept(&String::new(), "\"\"");
+        kept(&Vec::<u8>::new(), "[]");
+        kept(&Empty {}, "{}");
+        kept(&None::<u8>, "null");
+        kept(&Value::Null, "null");
+        kept(&json!({ "any": [1, 1.0, null] }), r#"{"any":[1,1.0,null]}"#);
+        kept(
+            &Note {
+                note_id: 1,
+                text: None,
+            },
+            r#"{"note_id":1,"text":null}"#,
+        );
+        let large = "x".repeat(1 << 20);
+        kept(&large, &format!("\"{large}\""));
+    }
+
+    #[test]
+    fn the_schema_is_the_types_own_without_a_title() {
+        assert_eq!(
+            *validator::<Note>().schema(),
+            json!({
+                "type": "object",
+                "properties": {
+                    "note_id": { "type": "integer", "format": "uint32", "minimum": 0 },
+                    "text": { "type": ["string", "null"], "maxLength": 3 },
+                },
+                "required": ["note_id", "text"],
+            })
+        );
+        assert_eq!(*validator::<()>().schema(), json!({ "type": "null" }));
+        assert_eq!(*validator::<Value>().schema(), json!({}));
+        let tree = Tree {
+            children: vec![Tree {
+                children: Vec::new(),
+            }],
+        };
+        kept(&tree, r#"{"children":[{"children":[]}]}"#);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::{operation::id::OperationId, request::caller::Caller};
 
 /// The signature of an authorizer that an attribute names with `authorize = path`.
-pub(crate) type AuthorizeFn = fn(&Caller, &Asked<'_>) -> Access;
+pub type AuthorizeFn = fn(&Caller, &Asked<'_>) -> Access;
 
 /// What an authorizer answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

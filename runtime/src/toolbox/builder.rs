@@ -61,7 +61,6 @@ struct Compiled {
     declaration: Declaration,
     arguments: CompiledArguments,
     result: ResultValidator,
-    result_schema: Value,
     effect: Effect,
 }
 
@@ -155,7 +154,7 @@ fn build(
                 tool.declaration.name,
                 tool.declaration.version,
                 tool.arguments.schema(),
-                &tool.result_schema,
+                tool.result.schema(),
             )
         })
         .collect();
@@ -203,8 +202,7 @@ fn compile(
             });
         }
         let arguments = CompiledArguments::compile(registration.arguments, &registration.defaults);
-        let result_schema = Value::from(registration.result);
-        let result = ResultValidator::compile(&result_schema);
+        let result = ResultValidator::compile(registration.result.as_value());
         let (arguments, result) = match (arguments, result) {
             (Ok(arguments), Ok(result)) => (arguments, result),
             (arguments, result) => {
@@ -228,7 +226,6 @@ fn compile(
                     declaration,
                     arguments,
                     result,
-                    result_schema,
                     effect: registration.effect,
                 });
             }
@@ -266,7 +263,7 @@ fn group(
 ) -> Result<Option<Group>, BuildError> {
     let results: Vec<_> = versions
         .iter()
-        .map(|(tool, _)| &tool.result_schema)
+        .map(|(tool, _)| tool.result.schema())
         .collect();
     let output_schema = schema::output(&results);
     let Some((highest, contract_id)) = versions.pop() else {
