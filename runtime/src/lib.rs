@@ -3,7 +3,7 @@
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use effect::failure::Failure;
 #[cfg(feature = "sqlite")]
-pub use effect::tx::Tx;
+pub use effect::tx::{Transaction, Tx};
 pub use idempotent_tool_macros::idempotent_tool;
 pub use operation::id::{MalformedOperationId, OperationId};
 pub use reply::{
@@ -17,10 +17,16 @@ pub use request::{
     scope::{EmptyScope, Scope, ScopeBuilder},
 };
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::SqliteStore;
+pub use store::sqlite::{
+    OpenError, Pruned, SqliteOptions, SqliteStore, Synchronous, TransactError,
+};
 pub use store::{Store, StoreError};
 pub use tool::{AsyncContext, Context, Handler, RunsOn, SyncContext, Tool};
 pub use toolbox::{BuildError, CallError, Completed, Toolbox, ToolboxBuilder};
+
+#[cfg(all(feature = "sqlite", feature = "failpoints"))]
+#[doc(hidden)]
+pub use store::sqlite::failpoints;
 
 #[doc(hidden)]
 #[path = "private.rs"]

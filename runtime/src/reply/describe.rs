@@ -64,7 +64,13 @@ impl Annotations {
 }
 
 /// Sections of a doc comment that tell Rust programmers about the function.
-const RUST_SECTIONS: [&str; 5] = ["# Errors", "# Panics", "# Safety", "# Example", "# Examples"];
+const RUST_SECTIONS: [&str; 5] = [
+    "# Errors",
+    "# Panics",
+    "# Safety",
+    "# Example",
+    "# Examples",
+];
 
 /// The description of a transactional tool: its doc comment, then how to call it.
 pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
