@@ -14,4 +14,5 @@ mod results;
 mod store;
 mod time;
 mod typed;
+mod ui;
 mod versions;

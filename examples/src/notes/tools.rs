@@ -6,8 +6,8 @@ use std::{
 };
 
 use idempotent_tool::{
-    Access, Asked, BuildError, Caller, Failure, SqliteStore, Toolbox, ToolboxBuilder, Tx,
-    idempotent_tool,
+    Access, Asked, BuildError, Caller, Failure, SqliteStore, Toolbox, ToolboxBuilder,
+    TransactError, Tx, idempotent_tool,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -80,7 +80,7 @@ pub fn insert(tx: &Tx, body: &str, pinned: bool) -> Result<Note, Failure> {
 /// # Errors
 ///
 /// When the file can't be written.
-pub fn create_table(store: &SqliteStore) -> rusqlite::Result<()> {
+pub fn create_table(store: &SqliteStore) -> Result<(), TransactError<rusqlite::Error>> {
     store.transact_blocking(|tx| {
         tx.execute_batch(
             "CREATE TABLE IF NOT EXISTS notes (
