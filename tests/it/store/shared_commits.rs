@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, mpsc};
 
-use idempotent_tool::{Failure, Reply, SqliteStore, Toolbox, Tx, idempotent_tool};
-use idempotent_tool_tests::{caller, write_note};
+use idempotent_tool::{
+    Failure, Reply, SqliteStore, Toolbox, Tx, failpoints::Failpoints, idempotent_tool,
+};
+use idempotent_tool_tests::{caller, create_notes, write_note};
 use serde_json::{Value, json};
 
-use crate::common::{self, Ledger, assert_succeeded, key};
+use crate::common::{self, Ledger, assert_succeeded, key, watch_logs};
 
 /// Goes wrong in the way that it is told.
 #[idempotent_tool(operation = "go_wrong:v1", max_result = "1KiB")]
@@ -267,4 +269,24 @@ fn a_scope_that_came_with_an_undone_call_is_made_again() {
         .map_err(|error: rusqlite::Error| error)
         .unwrap();
     assert_eq!(orphans, 0);
+}
+
+/// What queued while the writer was busy is one batch, with one commit.
+#[test]
+fn calls_that_wait_together_share_one_commit() {
+    watch_logs();
+    let folder = tempfile::tempdir().unwrap();
+    let failpoints = Failpoints::new();
+    let store = SqliteStore::options()
+        .failpoints(failpoints.clone())
+        .open(folder.path().join("db"))
+        .unwrap();
+    create_notes(&store).unwrap();
+    let tools = tools(&store);
+    failpoints.reset();
+    let calls = (0..32).map(|call| note(&call.to_string())).collect();
+    for reply in in_one_batch(&store, &tools, calls) {
+        assert_succeeded(&reply, false);
+    }
+    assert_eq!(failpoints.commits(), 1);
 }

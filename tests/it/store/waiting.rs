@@ -257,7 +257,7 @@ fn a_condemned_call_is_never_committed() {
             .is_pending()
     );
     keeper.entered.recv().unwrap();
-    ledger.clock.advance(Duration::from_secs(60));
+    ledger.clock.advance(Duration::from_mins(1));
     // Answered while the handler still holds the transaction.
     assert_code(&block_on(queued), "deadline_exceeded");
     keeper.leave.send(()).unwrap();

@@ -43,7 +43,7 @@ fn race(db: &str, key: &str, threads: usize) -> Result<(), Box<dyn Error>> {
         for _ in 0..threads {
             scope.spawn(|| {
                 barrier.wait();
-                call(&tools, &ada, key)
+                call(&tools, &ada, key);
             });
         }
     });
