@@ -47,6 +47,7 @@ pub mod failpoints;
 mod fence;
 mod ffi;
 mod guard;
+mod key;
 mod options;
 mod prune;
 mod queue;
