@@ -42,6 +42,7 @@ impl Ledger {
         let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
         let store = SqliteStore::options()
             .clock(clock.clone())
+            .background_pruning(false)
             .open(folder.path().join("db"))
             .unwrap();
         create_notes(&store);
