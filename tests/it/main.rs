@@ -17,6 +17,7 @@ mod keys;
 mod listing;
 mod mcp;
 mod results;
+mod store;
 mod time;
 mod typed;
 mod ui;
