@@ -11,8 +11,9 @@ from pathlib import Path
 import scenario
 from scenario import BODY, NOTE, check
 
-MODULES = Path(__file__).with_name("node_modules")
-INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build"
+OPTIONS = scenario.options()
+PACKAGE = Path(__file__).with_name("node_modules") / "@modelcontextprotocol" / "inspector"
+LAUNCHER = PACKAGE / "clients" / "launcher" / "build" / "index.js"
 ERAS = ["modern", "legacy"]
 
 # The Inspector's exit codes.
@@ -24,7 +25,7 @@ def inspect(command: list[str], era: str, *arguments: str) -> subprocess.Complet
     """Runs the Inspector once."""
     return subprocess.run(
         [
-            *(str(MODULES / ".bin" / "node"), str(INSPECTOR / "index.js"), "--cli"),
+            *(OPTIONS.node, str(LAUNCHER), "--cli"),
             *("--protocol-era", era, "--format", "json", *arguments, "--", *command),
         ],
         capture_output=True,
@@ -49,9 +50,9 @@ def call(command: list[str], era: str, arguments: dict, exit_code: int) -> dict:
     return result["structuredContent"]
 
 
-def happy_path(server: str, era: str) -> None:
+def happy_path(era: str) -> None:
     with scenario.database() as db:
-        command = scenario.serve(server, db)
+        command = scenario.serve(OPTIONS.server, db)
         # `--strict` fails for schemas that some hosts can't use.
         process = inspect(command, era, "--method", "tools/list", "--strict")
         check(process.returncode == OK, "portable schemas", process)
@@ -78,15 +79,15 @@ def happy_path(server: str, era: str) -> None:
         check(scenario.note_ids(db) == [note_id], "one note", scenario.note_ids(db))
 
 
-def lost_answer(server: str, crash_server: str, era: str) -> None:
+def lost_answer(era: str) -> None:
     with scenario.database() as db:
         exit_file = db.with_name("exit")
-        doomed = scenario.recorded(scenario.serve(crash_server, db), exit_file)
-        (name, value), = scenario.KILL_AFTER_COMMIT.items()
+        doomed = scenario.recorded(scenario.serve(OPTIONS.crash_server, db), exit_file)
         process = inspect(
             doomed,
             era,
-            *("-e", f"{name}={value}", "--method", "tools/call", "--tool-name", "create_note"),
+            *("-e", f"{scenario.FAILPOINT}={OPTIONS.failpoint}"),
+            *("--method", "tools/call", "--tool-name", "create_note"),
             *("--tool-args-json", json.dumps(NOTE)),
         )
         check(process.returncode not in (OK, TOOL_ERROR), "no answer", process)
@@ -95,17 +96,16 @@ def lost_answer(server: str, crash_server: str, era: str) -> None:
         committed = scenario.note_ids(db)
         check(len(committed) == 1, "one committed note", committed)
 
-        retry = call(scenario.serve(server, db), era, NOTE, OK)
+        retry = call(scenario.serve(OPTIONS.server, db), era, NOTE, OK)
         check(scenario.check_succeeded(retry, replayed=True) == committed[0], "it", retry)
         check(scenario.note_ids(db) == committed, "one note", scenario.note_ids(db))
 
 
 def main() -> None:
-    server, crash_server = scenario.servers()
     for era in ERAS:
-        happy_path(server, era)
-        lost_answer(server, crash_server, era)
-        print(f"inspector: {era} era passed, a key lost and replayed")
+        happy_path(era)
+        lost_answer(era)
+        print(f"inspector: {era} era passed, an answer lost and replayed")
 
 
 main()

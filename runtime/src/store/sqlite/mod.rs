@@ -67,7 +67,7 @@ mod writer;
 /// toolbox on it are dropped, the running batch is finished and the file closed.
 ///
 /// ```
-/// use idempotent_tools::SqliteStore;
+/// use idempotent_tool::SqliteStore;
 ///
 /// let store = SqliteStore::in_memory()?;
 /// let notes: i64 = store.transact_blocking(|tx| {
@@ -233,6 +233,7 @@ impl SqliteStore {
     }
 
     fn start(path: Option<PathBuf>, options: SqliteOptions) -> Result<Self, OpenError> {
+        let path = path.map(connection::settle_path);
         let clock = options.clock_or_system();
         #[allow(unused_mut)] // Without failpoints it is as it was made.
         let mut guard = Guard::new(Arc::clone(&clock));
