@@ -21,6 +21,7 @@ use crate::{
     store::{Backend, Store, StoreError, StoreHandle, Wait},
 };
 use connection::Opener;
+use held::Held;
 use owner::{Owner, not_run};
 use prune::Epoch;
 use queue::{AloneJob, CallJob, Job, Queue};
@@ -39,6 +40,7 @@ pub mod failpoints;
 mod fence;
 mod ffi;
 mod guard;
+mod held;
 mod key;
 mod options;
 mod owner;
@@ -85,6 +87,8 @@ struct Core {
     guard: Arc<Guard>,
     queue: Queue,
     recent: Recent,
+    /// Since when the write connection is taken.
+    held: Held,
     /// For the ledger; held for microseconds.
     readers: Readers,
     /// For the application, which may hold them long.
@@ -237,6 +241,7 @@ impl SqliteStore {
             guard: Arc::new(guard),
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
+            held: Held::default(),
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),
             writer: Mutex::new(Writer::closed()),
