@@ -13,6 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::tokens;
+
 /// What `create_note` returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Note {
@@ -128,13 +130,27 @@ pub fn builder(store: &SqliteStore, revoked: Revoked) -> ToolboxBuilder<SqliteSt
         .authorize(move |_: &Caller, asked: &Asked<'_>| revoked.authorize(asked))
 }
 
-/// The toolbox of the server: both versions, so that a key used under v1 stays good.
+/// The toolbox of one trusted caller: all tools but the revoked ones.
 ///
 /// # Errors
 ///
 /// When the ledger in `store` can't be used with these tools.
 pub fn toolbox(store: &SqliteStore, revoked: Revoked) -> Result<Toolbox, BuildError> {
-    builder(store, revoked)
+    register(builder(store, revoked))
+}
+
+/// The toolbox of many callers: each may call the tools that its token names.
+///
+/// # Errors
+///
+/// When the ledger in `store` can't be used with these tools.
+pub fn toolbox_for_tokens(store: &SqliteStore) -> Result<Toolbox, BuildError> {
+    register(Toolbox::builder(store.clone()).authorize(tokens::authorize))
+}
+
+/// Both versions, so that a key used under v1 stays good.
+fn register(builder: ToolboxBuilder<SqliteStore>) -> Result<Toolbox, BuildError> {
+    builder
         .tool::<create_note_v1>()
         .tool::<create_note>()
         .build()
