@@ -67,7 +67,7 @@ mod writer;
 /// toolbox on it are dropped, the running batch is finished and the file closed.
 ///
 /// ```
-/// use idempotent_tools::SqliteStore;
+/// use idempotent_tool::SqliteStore;
 ///
 /// let store = SqliteStore::in_memory()?;
 /// let notes: i64 = store.transact_blocking(|tx| {

@@ -29,14 +29,14 @@ pub enum Synchronous {
 /// How to open a [`SqliteStore`].
 ///
 /// ```
-/// use idempotent_tools::{SqliteStore, Synchronous};
+/// use idempotent_tool::{SqliteStore, Synchronous};
 ///
 /// let store = SqliteStore::options()
 ///     .synchronous(Synchronous::Full)
 ///     .readers(2)
 ///     .on_connection(|connection| connection.pragma_update(None, "foreign_keys", true))
 ///     .open_in_memory()?;
-/// # Ok::<(), idempotent_tools::OpenError>(())
+/// # Ok::<(), idempotent_tool::OpenError>(())
 /// ```
 #[derive(Clone)]
 #[must_use = "options do nothing until the store is opened"]
