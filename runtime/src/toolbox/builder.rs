@@ -67,6 +67,10 @@ struct Compiled {
 }
 
 impl<S: Store> ToolboxBuilder<S> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a builder owns what it is given"
+    )]
     pub(super) fn new(store: S) -> Self {
         Self {
             store: store.handle(),
@@ -141,7 +145,7 @@ impl<S: Store> ToolboxBuilder<S> {
     pub fn build(self) -> Result<Toolbox, BuildError> {
         build(
             self.store,
-            self.authorizer,
+            self.authorizer.as_ref(),
             self.state,
             self.key_place,
             self.registrations,
@@ -159,12 +163,12 @@ impl<S> fmt::Debug for ToolboxBuilder<S> {
 
 fn build(
     StoreHandle(backend): StoreHandle,
-    authorizer: Option<Authorizer>,
+    authorizer: Option<&Authorizer>,
     state: State,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
 ) -> Result<Toolbox, BuildError> {
-    let by_name = compile(registrations, authorizer.as_ref(), &state)?;
+    let by_name = compile(registrations, authorizer, &state)?;
 
     let contracts: Vec<Contract> = by_name
         .values()
@@ -187,7 +191,7 @@ fn build(
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
         let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
-        if let Some(group) = group(name, versions, authorizer.as_ref(), key_place)? {
+        if let Some(group) = group(name, versions, authorizer, key_place)? {
             groups.insert(Arc::clone(&group.name), group);
         }
     }
