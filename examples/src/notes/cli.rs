@@ -28,7 +28,8 @@ enum Command {
     Serve {
         #[command(flatten)]
         target: Target,
-        /// Serve over HTTP at this address instead; the endpoint is `/mcp`
+        /// Serve over HTTP at this address instead, to requests for local host names; the
+        /// endpoint is `/mcp`
         #[arg(
             long,
             value_name = "ADDRESS",

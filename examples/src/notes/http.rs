@@ -28,6 +28,10 @@ use super::{
     tokens::Tokens,
 };
 
+/// Pages that a browser on this machine may call from; the SDK's own default lets requests
+/// for this machine's names alone pass, so that no other page can reach the server.
+const LOCAL_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
+
 /// What one client, and all of them together, may use.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -84,7 +88,7 @@ impl Server {
             .with_legacy_session_mode(false)
             .with_json_response(true)
             .with_max_request_body_bytes(limits.body)
-            .enforce_origin_validation();
+            .with_allowed_origins(LOCAL_ORIGINS);
         let mcp = StreamableHttpService::new(
             move || Ok(Notes::clone(&server)),
             Arc::new(NeverSessionManager::default()),
