@@ -92,7 +92,7 @@ impl Notes {
         })
     }
 
-    /// List the caller's notes.
+    /// List the caller's notes: returns the id and the body of each, pinned ones first.
     #[tool(annotations(title = "List notes", read_only_hint = true, open_world_hint = false))]
     async fn list_notes(
         &self,
@@ -117,7 +117,7 @@ impl Notes {
     }
 }
 
-#[tool_handler(router = self.router)]
+#[tool_handler(router = self.router, name = "notes", version = "0.1.0")]
 impl ServerHandler for Notes {}
 
 fn list(store: &SqliteStore, scope: &str) -> Result<Vec<ListedNote>, Box<dyn Error + Send + Sync>> {

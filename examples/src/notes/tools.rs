@@ -41,7 +41,8 @@ pub fn create_note_v1(
     insert(tx, &body, false)
 }
 
-/// Create a note in the caller's project.
+/// Create a note in the caller's project: writes one row with its `body`, which stays on top
+/// of the list if it is `pinned`. Returns the id of the note.
 ///
 /// # Errors
 ///
@@ -54,7 +55,10 @@ pub fn create_note_v1(
 pub fn create_note(
     tx: &Tx,
     /// The text of the note.
-    #[schemars(length(min = 1, max = 10_000))]
+    #[schemars(
+        length(min = 1, max = 10_000),
+        example = "Investigate the failing parser fixture."
+    )]
     body: String,
     /// Whether the note stays on top of the list.
     #[serde(default)]
