@@ -44,7 +44,8 @@ impl Function {
     /// The function as it is compiled: without the attributes that only we understand.
     pub(crate) fn emit(&self) -> TokenStream {
         // Before the user's own attributes, so that theirs win. These lints object to a
-        // tool's shape: owned arguments, as many as it takes, a result that may be an error.
+        // tool's shape: owned arguments, as many as it takes, a result that may be an error,
+        // state by its exact type.
         let mut tokens = quote_spanned! {Span::mixed_site()=>
             #[allow(
                 clippy::needless_pass_by_value,
@@ -52,6 +53,7 @@ impl Function {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
         };
         let attrs = self.attrs.iter().filter(|attr| !is_ours(attr.path()));

@@ -62,6 +62,7 @@ fn arguments_as_parameters() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             /// Create a note.
             ///
@@ -218,6 +219,7 @@ fn arguments_as_one_struct() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             #[cfg(feature = "notes")]
             fn create(tx: &Tx, Note { body, .. }: Note) -> Result<u64, Failure> {
@@ -303,6 +305,7 @@ fn a_mistake_leaves_the_function() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             #[inline]
             pub fn create(
