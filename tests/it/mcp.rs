@@ -36,6 +36,7 @@ struct Application {
 impl Application {
     /// Count the letters of a word.
     #[tool]
+    #[allow(clippy::unused_self, reason = "the SDK's tools take it")]
     fn count_letters(&self) -> String {
         "five".into()
     }
