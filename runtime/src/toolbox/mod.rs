@@ -84,13 +84,7 @@ impl Toolbox {
     /// The answer is always a [`Reply`], rejections included. Dropping the future drops
     /// a call that has not begun; one that has begun commits, and the same key replays it.
     ///
-    /// Waiting needs a tokio runtime with its time driver, which ends the wait at the
-    /// tool's deadline. Without a runtime the deadline is kept by the store's own
-    /// thread, between two calls.
-    ///
-    /// # Panics
-    ///
-    /// In a tokio runtime without the time driver (`enable_time`).
+    /// It needs no particular runtime: the store ends the wait at the tool's deadline.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         self.inner
             .call(caller, tool, Input::whole(arguments), Wait::Async)

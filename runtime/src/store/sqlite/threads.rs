@@ -148,7 +148,11 @@ mod tests {
         };
         let receipts = "SELECT count(*) FROM idempotent_operations WHERE result IS NOT NULL";
         let all = "SELECT count(*) FROM idempotent_operations";
-        let walk = || (0..4).map(|_| prune_a_little(core)).last().unwrap();
+        let walk = || {
+            for _ in 0..4 {
+                prune_a_little(core);
+            }
+        };
         walk();
         assert_eq!((count(receipts), count(all)), (rows, rows));
         clock.advance(Duration::from_hours(1));
