@@ -9,6 +9,7 @@ mod contracts;
 mod conversation;
 mod keys;
 mod listing;
+mod mcp;
 mod results;
 mod time;
 mod typed;
