@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
+use quote::{ToTokens, quote};
 use syn::{
-    Expr, ExprLit, Ident, Lit, LitStr, Path, Token,
+    Expr, Ident, LitStr, Path, Token,
     ext::IdentExt,
     parse::{ParseStream, Parser},
 };
@@ -12,6 +13,7 @@ use syn::{
 use crate::{
     diagnostics::{Errors, unknown_argument},
     literal::{self, Operation},
+    value::{authorizer, boolean, crate_path, form, size, text, title, ungroup},
 };
 
 /// What the attribute's arguments say; `None` where they say nothing.
@@ -26,7 +28,9 @@ pub(crate) struct Args {
     pub(crate) destructive: Option<bool>,
     pub(crate) open_world: Option<bool>,
     pub(crate) authorize: Option<Path>,
-    pub(crate) krate: Option<Path>,
+    krate: Option<Path>,
+    /// Whether `crate` was given, even if its value was mistaken.
+    krate_given: bool,
     /// Whether a mistake was found: what is missing may then be what was mistaken.
     pub(crate) mistaken: bool,
 }
@@ -71,6 +75,7 @@ impl Args {
                 continue;
             }
             seen.push(name.clone());
+            args.krate_given |= name == "crate";
             if let Some(Err(error)) = value.map(|value| args.set(&name, &ungroup(value))) {
                 local.push(error);
             }
@@ -80,6 +85,15 @@ impl Args {
             errors.push(error);
         }
         args
+    }
+
+    /// Where `idempotent-tool` is found; `None` if that was mistaken.
+    pub(crate) fn krate_path(&self) -> Option<TokenStream> {
+        match &self.krate {
+            Some(path) => Some(path.to_token_stream()),
+            None if self.krate_given => None,
+            None => Some(quote!(::idempotent_tool)),
+        }
     }
 
     fn set(&mut self, name: &str, value: &Expr) -> syn::Result<()> {
@@ -163,140 +177,10 @@ fn parse_argument(input: ParseStream) -> Result<Argument, (Option<Ident>, syn::E
     }
 }
 
-/// How an argument is written.
-fn form(key: &str) -> &'static str {
-    match key {
-        "operation" => "operation = \"create_note:v1\"",
-        "retention" => "retention = \"30d\"",
-        "tombstone" => "tombstone = \"365d\"",
-        "deadline" => "deadline = \"30s\"",
-        "max_result" => "max_result = \"1MiB\"",
-        "title" => "title = \"Create note\"",
-        "destructive" => "destructive = false",
-        "open_world" => "open_world = true",
-        "authorize" => "authorize = path::to::function",
-        "crate" => "crate = ::path::to::idempotent_tool",
-        _ => "key = value",
-    }
-}
-
 fn skip_to_comma(input: ParseStream) {
     while !input.is_empty() && !input.peek(Token![,]) {
         if input.parse::<TokenTree>().is_err() {
             return;
         }
-    }
-}
-
-/// The expression in the invisible groups that `macro_rules` wraps around its fragments.
-fn ungroup(mut value: Expr) -> Expr {
-    while let Expr::Group(group) = value {
-        value = *group.expr;
-    }
-    value
-}
-
-fn text<T>(
-    value: &Expr,
-    name: &str,
-    example: &str,
-    read: impl FnOnce(&str) -> Result<T, String>,
-) -> syn::Result<T> {
-    let literal = string(value, &format!("{name} = \"{example}\""))?;
-    read(&literal.value()).map_err(|message| syn::Error::new(literal.span(), message))
-}
-
-fn string<'a>(value: &'a Expr, example: &str) -> syn::Result<&'a LitStr> {
-    match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(literal),
-            ..
-        }) if literal.suffix().is_empty() => Ok(literal),
-        _ => Err(wrong(
-            value,
-            format!("expected a string literal, such as `{example}`"),
-        )),
-    }
-}
-
-fn title(value: &Expr) -> syn::Result<LitStr> {
-    let literal = string(value, form("title"))?;
-    if literal.value().trim().is_empty() {
-        return Err(syn::Error::new(
-            literal.span(),
-            "the title is empty; leave `title` out or say one",
-        ));
-    }
-    Ok(literal.clone())
-}
-
-fn size(value: &Expr) -> syn::Result<u64> {
-    match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(literal),
-            ..
-        }) if literal.suffix().is_empty() => literal::check_size(literal.base10_parse().ok())
-            .map_err(|message| syn::Error::new(literal.span(), message)),
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(_), ..
-        }) => text(value, "max_result", "1MiB", literal::size),
-        _ => Err(wrong(
-            value,
-            "expected a size, such as `max_result = \"64KiB\"`, or a number of bytes".to_owned(),
-        )),
-    }
-}
-
-fn boolean(value: &Expr, name: &str) -> syn::Result<bool> {
-    match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Bool(literal),
-            ..
-        }) => Ok(literal.value),
-        _ => Err(wrong(
-            value,
-            format!("expected `{name} = true` or `{name} = false`"),
-        )),
-    }
-}
-
-fn authorizer(value: &Expr) -> syn::Result<Path> {
-    match value {
-        Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
-        _ => Err(wrong(
-            value,
-            "expected the path of an authorizer, such as `authorize = may_create_notes`".to_owned(),
-        )),
-    }
-}
-
-fn crate_path(value: &Expr) -> syn::Result<Path> {
-    let Expr::Path(path) = value else {
-        return Err(wrong(
-            value,
-            "expected a path, such as `crate = ::path::to::idempotent_tool`".to_owned(),
-        ));
-    };
-    let path = &path.path;
-    let first = path
-        .segments
-        .first()
-        .map(|segment| segment.ident.to_string())
-        .unwrap_or_default();
-    if path.leading_colon.is_none() && first != "crate" && first != "$crate" {
-        return Err(wrong(
-            value,
-            "the path must begin with `::` or `crate`, so that it means the same in every module"
-                .to_owned(),
-        ));
-    }
-    Ok(path.clone())
-}
-
-fn wrong(value: &Expr, message: String) -> syn::Error {
-    match value {
-        // A verbatim value may have no tokens to point at.
-        Expr::Verbatim(tokens) if tokens.is_empty() => syn::Error::new(Span::call_site(), message),
-        _ => syn::Error::new_spanned(value, message),
     }
 }

@@ -5,9 +5,11 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::{
-    Attribute, FnArg, Ident, Path, Signature, Token, Visibility,
+    Attribute, FnArg, Ident, Path, Safety, Signature, Token, Type, Visibility,
     parse::{Parse, ParseStream},
 };
+
+use crate::{diagnostics::Errors, types};
 
 /// A function with any body.
 pub(crate) struct Function {
@@ -67,6 +69,66 @@ impl Function {
         tokens
     }
 
+    /// Refuses what makes a function something else than a plain free one.
+    pub(crate) fn check_qualifiers(&self, errors: &mut Errors) {
+        let sig = &self.sig;
+        if let Some(token) = sig.constness {
+            errors.at(
+                token.span,
+                "a tool can't be `const`: it writes to a database; remove this",
+            );
+        }
+        if let Some(token) = sig.asyncness {
+            errors.at(
+            token.span,
+            "a transactional tool can't be `async`: it runs inside one database transaction; write a plain `fn`",
+        );
+        }
+        if let Safety::Unsafe(token) = sig.safety {
+            errors.at(
+            token.span,
+            "a tool can't be `unsafe`: the runtime calls it for anyone; put the unsafe part inside",
+        );
+        }
+        if let Some(abi) = &sig.abi {
+            errors.over(
+                abi,
+                "a tool can't be `extern`: the runtime calls it as a Rust function; remove this",
+            );
+        }
+        if let Some(variadic) = &sig.variadic {
+            errors.over(
+                variadic,
+                "a tool's arguments are a fixed contract; name each as a parameter",
+            );
+        }
+        if !sig.generics.params.is_empty() {
+            errors.over(
+                &sig.generics,
+                "a tool can't be generic: an operation's name means one contract; name the types",
+            );
+        }
+        if let Some(clause) = &sig.generics.where_clause {
+            errors.over(
+                clause,
+                "a tool can't have a `where` clause: it has no parameters to bound; remove it",
+            );
+        }
+    }
+
+    /// The type of the first parameter, without its `&`, where it can be a context.
+    pub(crate) fn context(&self) -> Option<&Type> {
+        let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
+            return None;
+        };
+        let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
+            return None;
+        };
+        let mut is_plain = self.sig.generics.params.is_empty() && !is_text(&reference.elem);
+        types::inspect(&reference.elem, &mut |_, _| is_plain = false);
+        is_plain.then_some(&reference.elem)
+    }
+
     /// A second use of the attribute on the same function.
     pub(crate) fn second_attribute(&self) -> Option<&Attribute> {
         self.attrs.iter().find(|attr| is_ours(attr.path()))
@@ -84,4 +146,13 @@ fn is_ours(path: &Path) -> bool {
     path.segments
         .last()
         .is_some_and(|segment| segment.ident == "idempotent_tool")
+}
+
+/// Whether a type is what one borrows as an argument, never a context.
+pub(crate) fn is_text(ty: &Type) -> bool {
+    match types::ungroup(ty) {
+        Type::Slice(_) => true,
+        Type::Path(path) => path.path.is_ident("str"),
+        _ => false,
+    }
 }

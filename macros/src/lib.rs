@@ -4,6 +4,7 @@
 //! names that crate.
 
 mod args;
+mod describe;
 mod diagnostics;
 mod expand;
 mod item;
@@ -11,6 +12,7 @@ mod literal;
 mod model;
 mod parameter;
 mod types;
+mod value;
 
 #[cfg(test)]
 mod tests;

@@ -200,7 +200,7 @@ mod tests {
         for (text, expected) in [
             ("500ms", Duration::from_millis(500)),
             ("30s", Duration::from_secs(30)),
-            ("5m", Duration::from_secs(300)),
+            ("5m", Duration::from_mins(5)),
             ("24h", Duration::from_secs(DAY)),
             ("30d", Duration::from_secs(30 * DAY)),
             ("36500d", Duration::from_secs(36_500 * DAY)),

@@ -4,16 +4,15 @@
 
 use std::time::Duration;
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream};
 use syn::{
-    Attribute, FnArg, Ident, LitStr, Path, ReceiverKind, ReturnType, Safety, Signature, Type,
-    Visibility,
+    Attribute, FnArg, Ident, LitStr, Path, ReceiverKind, ReturnType, Signature, Type, Visibility,
 };
 
 use crate::{
     args::Args,
     diagnostics::Errors,
-    item::Function,
+    item::{self, Function},
     literal::Operation,
     parameter::{self, Argument, Parameter},
     types::{self, Part},
@@ -21,8 +20,8 @@ use crate::{
 
 /// A tool whose every part is checked.
 pub(crate) struct Tool<'a> {
-    /// Where `idempotent-tool` is found; `None` for its own name.
-    pub(crate) krate: Option<Path>,
+    /// Where `idempotent-tool` is found.
+    pub(crate) krate: TokenStream,
     pub(crate) operation: Operation,
     pub(crate) title: Option<LitStr>,
     pub(crate) retention: Duration,
@@ -78,12 +77,12 @@ impl<'a> Tool<'a> {
             );
         }
         let sig = &function.sig;
-        check_qualifiers(sig, errors);
+        function.check_qualifiers(errors);
         let context = context(sig, errors);
         let (arguments, passed) = parameters(sig, errors);
         let output = output(sig, errors);
         Some(Self {
-            krate: args.krate,
+            krate: args.krate_path()?,
             operation: args.operation?,
             title: args.title,
             retention: args.retention.unwrap_or(30 * DAY),
@@ -101,52 +100,6 @@ impl<'a> Tool<'a> {
             passed,
             output: output?,
         })
-    }
-}
-
-/// Refuses what makes a function something else than a plain free one.
-fn check_qualifiers(sig: &Signature, errors: &mut Errors) {
-    if let Some(token) = sig.constness {
-        errors.at(
-            token.span,
-            "a tool can't be `const`: it writes to a database; remove this",
-        );
-    }
-    if let Some(token) = sig.asyncness {
-        errors.at(
-            token.span,
-            "a transactional tool can't be `async`: it runs inside one database transaction; write a plain `fn`",
-        );
-    }
-    if let Safety::Unsafe(token) = sig.safety {
-        errors.at(
-            token.span,
-            "a tool can't be `unsafe`: the runtime calls it for anyone; put the unsafe part inside",
-        );
-    }
-    if let Some(abi) = &sig.abi {
-        errors.over(
-            abi,
-            "a tool can't be `extern`: the runtime calls it as a Rust function; remove this",
-        );
-    }
-    if let Some(variadic) = &sig.variadic {
-        errors.over(
-            variadic,
-            "a tool's arguments are a fixed contract; name each as a parameter",
-        );
-    }
-    if !sig.generics.params.is_empty() {
-        errors.over(
-            &sig.generics,
-            "a tool can't be generic: an operation's name means one contract; name the types",
-        );
-    }
-    if let Some(clause) = &sig.generics.where_clause {
-        errors.over(
-            clause,
-            "a tool can't have a `where` clause: it has no parameters to bound; remove it",
-        );
     }
 }
 
@@ -181,7 +134,17 @@ fn context<'a>(sig: &'a Signature, errors: &mut Errors) -> Option<&'a Type> {
         );
         return None;
     }
-    let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
+    let ty = types::ungroup(&parameter.ty);
+    if let Type::Reference(reference) = ty
+        && item::is_text(&reference.elem)
+    {
+        errors.over(
+            ty,
+            "the first parameter is the tool's context; put `tx: &Tx` before this one",
+        );
+        return None;
+    }
+    let Type::Reference(reference) = ty else {
         errors.over(
             &parameter.ty,
             "the first parameter is the tool's context, which is borrowed; write `tx: &Tx` there",

@@ -25,9 +25,15 @@ pub trait Definition: Send + Sync + 'static {
     /// What the attribute's arguments and the doc comment say.
     fn declaration() -> Declaration;
     /// The defaults of the optional arguments that declare one.
-    fn defaults() -> Vec<ArgumentDefault>;
+    #[must_use]
+    fn defaults() -> Vec<ArgumentDefault> {
+        Vec::new()
+    }
     /// The application state that the function has injected.
-    fn needs() -> Vec<Need>;
+    #[must_use]
+    fn needs() -> Vec<Need> {
+        Vec::new()
+    }
 }
 
 /// The [kind](Definition::Kind) of a function that is not `async`.

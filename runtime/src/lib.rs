@@ -1,9 +1,49 @@
 //! Tools that an agent can call again after a lost answer, without a second effect.
+//!
+//! An agent calls a tool, the server commits, the answer is lost, the agent retries.
+//! [`#[idempotent_tool]`](macro@idempotent_tool) on a handler makes that safe: the effect
+//! and its receipt are one commit, and the same key gets the same result, byte for byte.
+//!
+//! ```
+//! use idempotent_tool::{Caller, Failure, Scope, SqliteStore, Toolbox, Tx, idempotent_tool};
+//! use serde_json::json;
+//!
+//! /// Create a note in the caller's project.
+//! #[idempotent_tool(operation = "create_note:v1", retention = "30d")]
+//! fn create_note(
+//!     tx: &Tx,
+//!     /// The text of the note.
+//!     #[schemars(length(min = 1, max = 10_000))]
+//!     body: String,
+//! ) -> Result<i64, Failure> {
+//!     tx.execute("INSERT INTO notes (scope, body) VALUES (?1, ?2)", (tx.scope(), &body))?;
+//!     Ok(tx.last_insert_rowid())
+//! }
+//!
+//! let store = SqliteStore::in_memory()?;
+//! store.transact_blocking(|tx| tx.execute_batch("CREATE TABLE notes (scope TEXT, body TEXT)"))?;
+//! let tools =
+//!     Toolbox::builder(store).without_authorization().tool::<create_note>().build()?;
+//!
+//! let caller = Caller::new(Scope::builder().account("acme").principal("ada").build()?);
+//! let arguments = json!({ "idempotency_key": "note-request-7b025dc8", "body": "Buy milk" });
+//! let first = tools.call_blocking(&caller, "create_note", arguments.clone());
+//! let again = tools.call_blocking(&caller, "create_note", arguments);
+//! assert!(again.is_replayed());
+//! assert_eq!(again.operation_id(), first.operation_id());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - [`Toolbox`] holds the tools; [`call`](Toolbox::call) answers with a [`Reply`].
+//! - [`SqliteStore`] is where effects and receipts are (feature `sqlite`, on by default);
+//!   [`Tx`] is what a handler writes through.
+//! - [`Caller`] and [`Scope`] say who calls, [`Access`] and [`Asked`] whether it may.
+//! - `mcp::Adapter` serves a toolbox over MCP (feature `rmcp`).
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use effect::failure::Failure;
 #[cfg(feature = "sqlite")]
-pub use effect::tx::Tx;
+pub use effect::tx::{Transaction, Tx};
 pub use idempotent_tool_macros::idempotent_tool;
 pub use operation::id::{MalformedOperationId, OperationId};
 pub use reply::{
@@ -17,10 +57,16 @@ pub use request::{
     scope::{EmptyScope, Scope, ScopeBuilder},
 };
 #[cfg(feature = "sqlite")]
-pub use store::sqlite::SqliteStore;
+pub use store::sqlite::{
+    OpenError, Pruned, SqliteOptions, SqliteStore, Synchronous, TransactError,
+};
 pub use store::{Store, StoreError};
 pub use tool::{AsyncContext, Context, Handler, RunsOn, SyncContext, Tool};
 pub use toolbox::{BuildError, CallError, Completed, Toolbox, ToolboxBuilder};
+
+#[cfg(all(feature = "sqlite", feature = "failpoints"))]
+#[doc(hidden)]
+pub use store::sqlite::failpoints;
 
 #[doc(hidden)]
 #[path = "private.rs"]
@@ -36,3 +82,8 @@ mod request;
 mod store;
 mod tool;
 mod toolbox;
+
+/// The README's example runs as a test.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

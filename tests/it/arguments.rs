@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use idempotent_tool::{Failure, Toolbox, Tx, idempotent_tool};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::common::{Ledger, ada, assert_code, assert_succeeded, json, key};
 

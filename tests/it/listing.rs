@@ -24,6 +24,7 @@ enum Currency {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(tag = "kind")]
+#[expect(dead_code, reason = "only its schema is used")]
 enum Target {
     Card {
         number: String,

@@ -13,4 +13,5 @@ mod mcp;
 mod results;
 mod time;
 mod typed;
+mod ui;
 mod versions;

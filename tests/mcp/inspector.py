@@ -6,6 +6,7 @@ Each invocation is a connection and a server process of its own.
 import json
 import signal
 import subprocess
+from argparse import Namespace
 from pathlib import Path
 
 import scenario
@@ -78,15 +79,15 @@ def happy_path(server: str, era: str) -> None:
         check(scenario.note_ids(db) == [note_id], "one note", scenario.note_ids(db))
 
 
-def lost_answer(server: str, crash_server: str, era: str) -> None:
+def lost_answer(options: Namespace, era: str) -> None:
     with scenario.database() as db:
         exit_file = db.with_name("exit")
-        doomed = scenario.recorded(scenario.serve(crash_server, db), exit_file)
-        (name, value), = scenario.KILL_AFTER_COMMIT.items()
+        doomed = scenario.recorded(scenario.serve(options.crash_server, db), exit_file)
         process = inspect(
             doomed,
             era,
-            *("-e", f"{name}={value}", "--method", "tools/call", "--tool-name", "create_note"),
+            *("-e", f"{scenario.FAILPOINT}={options.failpoint}"),
+            *("--method", "tools/call", "--tool-name", "create_note"),
             *("--tool-args-json", json.dumps(NOTE)),
         )
         check(process.returncode not in (OK, TOOL_ERROR), "no answer", process)
@@ -95,17 +96,17 @@ def lost_answer(server: str, crash_server: str, era: str) -> None:
         committed = scenario.note_ids(db)
         check(len(committed) == 1, "one committed note", committed)
 
-        retry = call(scenario.serve(server, db), era, NOTE, OK)
+        retry = call(scenario.serve(options.server, db), era, NOTE, OK)
         check(scenario.check_succeeded(retry, replayed=True) == committed[0], "it", retry)
         check(scenario.note_ids(db) == committed, "one note", scenario.note_ids(db))
 
 
 def main() -> None:
-    server, crash_server = scenario.servers()
+    options = scenario.options()
     for era in ERAS:
-        happy_path(server, era)
-        lost_answer(server, crash_server, era)
-        print(f"inspector: {era} era passed, a key lost and replayed")
+        happy_path(options.server, era)
+        lost_answer(options, era)
+        print(f"inspector: {era} era passed, an answer lost and replayed")
 
 
 main()

@@ -2,13 +2,14 @@
 
 import json
 import signal
+from argparse import Namespace
 
 import anyio
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import CallToolResult
 
 import scenario
-from scenario import BODY, KEY, NOTE, check
+from scenario import BODY, NOTE, check
 
 # How the client connects, and what that negotiates.
 MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
@@ -72,12 +73,12 @@ async def happy_path(server: str, mode: str) -> None:
             check(known == unknown, "the same words", unknown)
 
 
-async def lost_answer(server: str, crash_server: str, mode: str) -> None:
+async def lost_answer(options: Namespace, mode: str) -> None:
     """The server is killed between commit and answer; the retry gets the same note."""
     with scenario.database() as db:
         exit_file = db.with_name("exit")
-        doomed = scenario.recorded(scenario.serve(crash_server, db), exit_file)
-        async with connect(doomed, mode, scenario.KILL_AFTER_COMMIT) as client:
+        doomed = scenario.recorded(scenario.serve(options.crash_server, db), exit_file)
+        async with connect(doomed, mode, {scenario.FAILPOINT: options.failpoint}) as client:
             await client.list_tools()
             try:
                 answer = await client.call_tool("create_note", NOTE)
@@ -90,18 +91,18 @@ async def lost_answer(server: str, crash_server: str, mode: str) -> None:
         committed = scenario.note_ids(db)
         check(len(committed) == 1, "one committed note", committed)
 
-        async with connect(scenario.serve(server, db), mode) as client:
+        async with connect(scenario.serve(options.server, db), mode) as client:
             retry = await call(client, NOTE)
             check(scenario.check_succeeded(retry, replayed=True) == committed[0], "it", retry)
         check(scenario.note_ids(db) == committed, "one note", scenario.note_ids(db))
 
 
 def main() -> None:
-    server, crash_server = scenario.servers()
+    options = scenario.options()
     for mode, version in MODES.items():
-        anyio.run(happy_path, server, mode)
-        anyio.run(lost_answer, server, crash_server, mode)
-        print(f"python mcp: {version} (mode {mode}) passed, key {KEY} lost and replayed")
+        anyio.run(happy_path, options.server, mode)
+        anyio.run(lost_answer, options, mode)
+        print(f"python mcp: {version} (mode {mode}) passed, an answer lost and replayed")
 
 
 main()

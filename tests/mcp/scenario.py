@@ -11,20 +11,19 @@ KEY = "note-request-7b025dc8"
 BODY = "Investigate the failing parser fixture."
 NOTE = {"idempotency_key": KEY, "body": BODY}
 
-# What the crash-test build does with this: SIGKILL to itself once the first call of a tool
-# is committed, before its reply is made.
-KILL_AFTER_COMMIT = {"IDEMPOTENT_TOOL_FAILPOINT": "kill:after-commit"}
+# The variable that tells the crash-test build where to kill itself.
+FAILPOINT = "IDEMPOTENT_TOOL_FAILPOINT"
 
 RECORD_EXIT = str(Path(__file__).with_name("record_exit.py"))
 
 
-def servers() -> tuple[str, str]:
-    """The paths of the server and of its crash-test build, from the command line."""
+def options() -> argparse.Namespace:
+    """The server, its crash-test build and where to kill that, from the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True, help="the notes server")
     parser.add_argument("--crash-server", required=True, help="its build with failpoints")
-    options = parser.parse_args()
-    return options.server, options.crash_server
+    parser.add_argument("--failpoint", required=True, help="what `find_failpoint.py` printed")
+    return parser.parse_args()
 
 
 def serve(server: str, db: Path, *flags: str) -> list[str]:
@@ -94,7 +93,7 @@ REFUSED = [
     ({"body": BODY}, "invalid_key", None),
     ({"idempotency_key": " ", "body": BODY}, "invalid_key", None),
     (
-        {"idempotency_key": "k", "body": "", "pinned": "yes", "colour": "red"},
+        {"idempotency_key": "k", "body": "", "pinned": 7, "colour": "red"},
         "invalid_arguments",
         {"/body", "/pinned", "/colour"},
     ),

@@ -11,11 +11,13 @@ import { parseArgs } from "node:util";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 
-const { values: servers } = parseArgs({
-  options: { server: { type: "string" }, "crash-server": { type: "string" } },
+const { values: options } = parseArgs({
+  options: {
+    server: { type: "string" },
+    "crash-server": { type: "string" },
+    failpoint: { type: "string" },
+  },
 });
-// How `scenario.py` says it: the crash-test build kills itself between commit and reply.
-const KILL_AFTER_COMMIT = { IDEMPOTENT_TOOL_FAILPOINT: "kill:after-commit" };
 const RECORD_EXIT = join(import.meta.dirname, "record_exit.py");
 
 const BODY = "Investigate the failing parser fixture.";
@@ -25,7 +27,7 @@ const REFUSED = [
   [{ body: BODY }, "invalid_key"],
   [{ idempotency_key: " ", body: BODY }, "invalid_key"],
   [
-    { idempotency_key: "k", body: "", pinned: "yes", colour: "red" },
+    { idempotency_key: "k", body: "", pinned: 7, colour: "red" },
     "invalid_arguments",
     ["/body", "/colour", "/pinned"],
   ],
@@ -63,7 +65,7 @@ function noteIds(db) {
 }
 
 async function happyPath(db) {
-  const client = await connect(serve(servers.server, db));
+  const client = await connect(serve(options.server, db));
   const first = await call(client, NOTE);
   assert.equal(first.status, "succeeded");
   assert.equal(first.replayed, false);
@@ -82,15 +84,17 @@ async function happyPath(db) {
   await client.close();
   assert.deepEqual(noteIds(db), [first.result.note_id]);
 
-  const denied = await connect(serve(servers.server, db, "--deny", "create_note"));
+  const denied = await connect(serve(options.server, db, "--deny", "create_note"));
   assert.equal((await call(denied, NOTE)).error.code, "denied");
   await denied.close();
 }
 
 async function lostAnswer(db) {
   const exitFile = `${db}.exit`;
-  const doomed = serve(servers["crash-server"], db);
-  const client = await connect(["python3", RECORD_EXIT, exitFile, ...doomed], KILL_AFTER_COMMIT);
+  const doomed = serve(options["crash-server"], db);
+  const client = await connect(["python3", RECORD_EXIT, exitFile, ...doomed], {
+    IDEMPOTENT_TOOL_FAILPOINT: options.failpoint,
+  });
   const closed = new Promise((resolve) => (client.onclose = resolve));
   await assert.rejects(call(client, NOTE), { code: -32000 });
   await closed;
@@ -98,7 +102,7 @@ async function lostAnswer(db) {
   const committed = noteIds(db);
   assert.equal(committed.length, 1);
 
-  const restarted = await connect(serve(servers.server, db));
+  const restarted = await connect(serve(options.server, db));
   const retry = await call(restarted, NOTE);
   assert.equal(retry.replayed, true);
   assert.deepEqual([retry.result.note_id], committed);
@@ -114,4 +118,4 @@ for (const scenario of [happyPath, lostAnswer]) {
     rmSync(folder, { recursive: true });
   }
 }
-console.log("typescript sdk: passed, a key lost and replayed");
+console.log("typescript sdk: passed, an answer lost and replayed");

@@ -115,7 +115,11 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let tools = tools::toolbox(&store, target.revoked())?;
             server::serve_stdio(store, tools, target.caller()?)
         }
-        Some(Command::Call { tool, target, arguments }) => {
+        Some(Command::Call {
+            tool,
+            target,
+            arguments,
+        }) => {
             let arguments: Value = serde_json::from_str(&arguments)
                 .map_err(|error| format!("the arguments are not JSON: {error}"))?;
             let tools = tools::toolbox(&target.store()?, target.revoked())?;

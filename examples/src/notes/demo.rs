@@ -62,11 +62,18 @@ pub fn run() -> Outcome {
     tools::create_table(&store)?;
     let revoked = Revoked::default();
     let tools = tools::toolbox(&store, revoked.clone())?;
-    let demo = Demo { db, store, tools, revoked, clock };
+    let demo = Demo {
+        db,
+        store,
+        tools,
+        revoked,
+        clock,
+    };
 
     println!("On a SQLite file in a temporary folder, removed at the end:\n");
     for (name, check) in CHECKS {
-        let observed = check(&demo).map_err(|error| format!("the check `{name}` failed: {error}"))?;
+        let observed =
+            check(&demo).map_err(|error| format!("the check `{name}` failed: {error}"))?;
         let (notes, receipts) = demo.rows()?;
         println!("{name:<19} {observed}; notes {notes}, receipts {receipts}");
     }
@@ -85,7 +92,11 @@ impl Demo {
 }
 
 fn call(tools: &Toolbox, caller: &Caller, key: &str, body: &str) -> Reply {
-    tools.call_blocking(caller, "create_note", json!({ "idempotency_key": key, "body": body }))
+    tools.call_blocking(
+        caller,
+        "create_note",
+        json!({ "idempotency_key": key, "body": body }),
+    )
 }
 
 fn rows(db: &Path) -> Outcome<(i64, i64)> {
@@ -111,16 +122,26 @@ fn ada() -> Result<Caller, EmptyScope> {
 }
 
 fn expect(holds: bool, what: &str, reply: &Reply) -> Outcome {
-    if holds { Ok(()) } else { Err(format!("expected {what}, got {}", reply.to_json()).into()) }
+    if holds {
+        Ok(())
+    } else {
+        Err(format!("expected {what}, got {}", reply.to_json()).into())
+    }
 }
 
 fn note_id(reply: &Reply) -> Outcome<Value> {
-    let result = reply.result().ok_or_else(|| format!("no result in {}", reply.to_json()))?;
+    let result = reply
+        .result()
+        .ok_or_else(|| format!("no result in {}", reply.to_json()))?;
     Ok(serde_json::from_str::<Value>(result.get())?["note_id"].clone())
 }
 
 fn expect_rejected(reply: &Reply, code: &str) -> Outcome {
-    expect(reply.error_code() == Some(code), &format!("the code `{code}`"), reply)
+    expect(
+        reply.error_code() == Some(code),
+        &format!("the code `{code}`"),
+        reply,
+    )
 }
 
 fn expect_added(demo: &Demo, before: (i64, i64), added: i64) -> Outcome {
@@ -144,16 +165,27 @@ fn concurrent_retries(demo: &Demo) -> Outcome<String> {
                 })
             })
             .collect();
-        callers.into_iter().filter_map(|caller| caller.join().ok()).collect()
+        callers
+            .into_iter()
+            .filter_map(|caller| caller.join().ok())
+            .collect()
     });
     let first = replies.first().ok_or("no caller came back")?;
     let id = note_id(first)?;
     for reply in &replies {
         expect(note_id(reply)? == id, "the same note for all", reply)?;
-        expect(reply.operation_id() == first.operation_id(), "one operation", reply)?;
+        expect(
+            reply.operation_id() == first.operation_id(),
+            "one operation",
+            reply,
+        )?;
     }
     let replayed = replies.iter().filter(|reply| reply.is_replayed()).count();
-    expect(replies.len() == 8 && replayed == 7, "one execution and seven replays", first)?;
+    expect(
+        replies.len() == 8 && replayed == 7,
+        "one execution and seven replays",
+        first,
+    )?;
     expect_added(demo, before, 1)?;
     Ok("eight callers raced one key: one note, seven replays".into())
 }
@@ -163,12 +195,18 @@ fn lost_response(demo: &Demo) -> Outcome<String> {
     let caller = ada()?;
     drop(demo.call(&caller, "lost-response", "A second note"));
     // Another store on the file, as a new process would open it.
-    let store = SqliteStore::options().clock(demo.clock.clone()).open(&demo.db)?;
+    let store = SqliteStore::options()
+        .clock(demo.clock.clone())
+        .open(&demo.db)?;
     let restarted = tools::toolbox(&store, demo.revoked.clone())?;
     let second = call(&restarted, &caller, "lost-response", "A second note");
     let third = demo.call(&caller, "lost-response", "A second note");
     expect(second.is_replayed(), "a replay", &second)?;
-    expect(note_id(&second)? == note_id(&third)?, "the same note", &third)?;
+    expect(
+        note_id(&second)? == note_id(&third)?,
+        "the same note",
+        &third,
+    )?;
     expect_added(demo, before, 1)?;
     Ok("the answer was dropped and asked for again: the same note, replayed".into())
 }
@@ -229,7 +267,10 @@ fn kill(demo: &Demo) -> Outcome<String> {
     let retry = demo.call(&ada()?, "killed-half-way", BODY);
     expect(!retry.is_replayed(), "a first execution", &retry)?;
     expect_added(demo, before, 1)?;
-    Ok("a process was killed between note and receipt: neither was left, the retry made one".into())
+    Ok(
+        "a process was killed between note and receipt: neither was left, the retry made one"
+            .into(),
+    )
 }
 
 fn expired_key(demo: &Demo) -> Outcome<String> {
@@ -257,7 +298,11 @@ fn old_version(demo: &Demo) -> Outcome<String> {
     let arguments = json!({ "idempotency_key": "used-under-v1", "body": BODY, "pinned": false });
     let retried = demo.tools.call_blocking(&caller, "create_note", arguments);
     expect(retried.is_replayed(), "a replay", &retried)?;
-    expect(note_id(&retried)? == note_id(&first)?, "the note made under v1", &retried)?;
+    expect(
+        note_id(&retried)? == note_id(&first)?,
+        "the note made under v1",
+        &retried,
+    )?;
 
     let new_server = tools::builder(&demo.store, demo.revoked.clone())
         .tool::<tools::create_note>()
@@ -265,7 +310,10 @@ fn old_version(demo: &Demo) -> Outcome<String> {
     let unserved = call(&new_server, &caller, "used-under-v1", BODY);
     expect_rejected(&unserved, "version_conflict")?;
     expect_added(demo, before, 1)?;
-    Ok("a key used under v1 came in v2's shape: served by v1; `version_conflict` without v1".into())
+    Ok(
+        "a key used under v1 came in v2's shape: served by v1; `version_conflict` without v1"
+            .into(),
+    )
 }
 
 /// The child process of the check `kill`: begins a call, writes the note, and waits to
@@ -276,7 +324,11 @@ fn old_version(demo: &Demo) -> Outcome<String> {
 /// When the file can't be opened, or when nobody kills it.
 pub fn write_half(db: &Path) -> Outcome {
     /// Writes the note, then never returns.
-    #[idempotent_tool(operation = "create_note:v2", title = "Create note", destructive = false)]
+    #[idempotent_tool(
+        operation = "create_note:v2",
+        title = "Create note",
+        destructive = false
+    )]
     fn write_half(
         tx: &Tx,
         #[schemars(length(min = 1, max = 10_000))] body: String,
@@ -292,8 +344,9 @@ pub fn write_half(db: &Path) -> Outcome {
     }
 
     let store = SqliteStore::open(db)?;
-    let tools =
-        tools::builder(&store, Revoked::default()).tool::<write_half>().build()?;
+    let tools = tools::builder(&store, Revoked::default())
+        .tool::<write_half>()
+        .build()?;
     let reply = call(&tools, &ada()?, "killed-half-way", BODY);
     Err(format!("expected to be killed, got {}", reply.to_json()).into())
 }

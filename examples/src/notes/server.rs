@@ -42,7 +42,11 @@ impl Notes {
     /// When both define a tool of the same name.
     pub fn new(store: SqliteStore, tools: Toolbox, caller: Caller) -> Result<Self, Box<dyn Error>> {
         let adapter = Adapter::for_caller(tools, caller.clone());
-        Ok(Self { store, caller, router: adapter.merge(Self::tool_router())? })
+        Ok(Self {
+            store,
+            caller,
+            router: adapter.merge(Self::tool_router())?,
+        })
     }
 
     /// List the caller's notes.
@@ -62,8 +66,9 @@ impl Notes {
 impl ServerHandler for Notes {}
 
 fn list(store: &SqliteStore, scope: &str) -> Result<Vec<ListedNote>, Box<dyn Error + Send + Sync>> {
-    let notes = store.read(|connection| {
-        connection
+    let notes =
+        store.read(|connection| {
+            connection
             .prepare_cached(
                 "SELECT id, body, pinned FROM notes WHERE scope = ?1 ORDER BY pinned DESC, id DESC",
             )?
@@ -71,7 +76,7 @@ fn list(store: &SqliteStore, scope: &str) -> Result<Vec<ListedNote>, Box<dyn Err
                 Ok(ListedNote { note_id: row.get(0)?, body: row.get(1)?, pinned: row.get(2)? })
             })?
             .collect()
-    })?;
+        })?;
     Ok(notes)
 }
 
@@ -86,7 +91,9 @@ pub fn serve_stdio(
     caller: Caller,
 ) -> Result<(), Box<dyn Error>> {
     let server = Notes::new(store, tools, caller)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         let running = server.serve(rmcp::transport::stdio()).await?;
         running.waiting().await?;

@@ -1,10 +1,13 @@
 //! The tools, their table, and the toolbox that has both versions.
 
-use std::{collections::BTreeSet, sync::{Arc, PoisonError, RwLock}};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use idempotent_tool::{
-    Access, Asked, BuildError, Caller, Failure, SqliteStore, ToolboxBuilder, Toolbox, Tx,
-    idempotent_tool,
+    Access, Asked, BuildError, Caller, Failure, SqliteStore, Toolbox, ToolboxBuilder,
+    TransactError, Tx, idempotent_tool,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +25,11 @@ pub struct Note {
 /// # Errors
 ///
 /// When the database refuses the row.
-#[idempotent_tool(operation = "create_note:v1", title = "Create note", destructive = false)]
+#[idempotent_tool(
+    operation = "create_note:v1",
+    title = "Create note",
+    destructive = false
+)]
 pub fn create_note_v1(
     tx: &Tx,
     /// The text of the note.
@@ -37,7 +44,11 @@ pub fn create_note_v1(
 /// # Errors
 ///
 /// When the database refuses the row.
-#[idempotent_tool(operation = "create_note:v2", title = "Create note", destructive = false)]
+#[idempotent_tool(
+    operation = "create_note:v2",
+    title = "Create note",
+    destructive = false
+)]
 pub fn create_note(
     tx: &Tx,
     /// The text of the note.
@@ -69,7 +80,7 @@ pub fn insert(tx: &Tx, body: &str, pinned: bool) -> Result<Note, Failure> {
 /// # Errors
 ///
 /// When the file can't be written.
-pub fn create_table(store: &SqliteStore) -> rusqlite::Result<()> {
+pub fn create_table(store: &SqliteStore) -> Result<(), TransactError<rusqlite::Error>> {
     store.transact_blocking(|tx| {
         tx.execute_batch(
             "CREATE TABLE IF NOT EXISTS notes (
@@ -89,12 +100,18 @@ pub struct Revoked(Arc<RwLock<BTreeSet<String>>>);
 impl Revoked {
     /// Takes the permission for `tool` from everybody.
     pub fn revoke(&self, tool: impl Into<String>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(tool.into());
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(tool.into());
     }
 
     /// Gives the permission for `tool` back.
     pub fn restore(&self, tool: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(tool);
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(tool);
     }
 
     /// The answer to every call: asked on replays too, so that a revoked permission
@@ -117,5 +134,8 @@ pub fn builder(store: &SqliteStore, revoked: Revoked) -> ToolboxBuilder<SqliteSt
 ///
 /// When the ledger in `store` can't be used with these tools.
 pub fn toolbox(store: &SqliteStore, revoked: Revoked) -> Result<Toolbox, BuildError> {
-    builder(store, revoked).tool::<create_note_v1>().tool::<create_note>().build()
+    builder(store, revoked)
+        .tool::<create_note_v1>()
+        .tool::<create_note>()
+        .build()
 }

@@ -37,18 +37,21 @@ fn describe(error: &Error) -> (&'static str, &'static str) {
             ("database_busy", "the database is in use; try again")
         }
         ErrorCode::ConstraintViolation => ("constraint_violated", constraint(error)),
-        ErrorCode::OperationInterrupted => {
-            ("interrupted", "the tool's budget ended while the database worked")
-        }
+        ErrorCode::OperationInterrupted => (
+            "interrupted",
+            "the tool's budget ended while the database worked",
+        ),
         ErrorCode::DiskFull
         | ErrorCode::SystemIoFailure
         | ErrorCode::CannotOpen
-        | ErrorCode::OutOfMemory => {
-            ("database_unavailable", "the database can't store anything now; try again later")
-        }
-        ErrorCode::AuthorizationForStatementDenied => {
-            ("not_allowed", "the tool used a statement that is refused inside a call")
-        }
+        | ErrorCode::OutOfMemory => (
+            "database_unavailable",
+            "the database can't store anything now; try again later",
+        ),
+        ErrorCode::AuthorizationForStatementDenied => (
+            "not_allowed",
+            "the tool used a statement that is refused inside a call",
+        ),
         ErrorCode::TooBig => ("value_too_large", "a value is too large for the database"),
         _ => ("database_error", "the database refused what the tool asked"), // By its source.
     }
@@ -77,17 +80,22 @@ mod tests {
     #[test]
     fn no_sql_and_no_name_is_told() {
         let connection = rusqlite::Connection::open_in_memory().unwrap();
-        connection.execute_batch("CREATE TABLE secret_table (secret_column UNIQUE)").unwrap();
+        connection
+            .execute_batch("CREATE TABLE secret_table (secret_column UNIQUE)")
+            .unwrap();
         let insert = "INSERT INTO secret_table VALUES (1)";
         connection.execute(insert, []).unwrap();
         let errors = [
             connection.execute(insert, []).unwrap_err(),
-            connection.execute("INSERT INTO secret_tabel VALUES (1)", []).unwrap_err(),
+            connection
+                .execute("INSERT INTO secret_tabel VALUES (1)", [])
+                .unwrap_err(),
             connection.execute("secret nonsense", []).unwrap_err(),
-            connection.query_row("SELECT secret_column FROM secret_table", [], |row| {
-                row.get::<_, String>(0)
-            })
-            .unwrap_err(),
+            connection
+                .query_row("SELECT secret_column FROM secret_table", [], |row| {
+                    row.get::<_, String>(0)
+                })
+                .unwrap_err(),
         ];
         for error in errors {
             let failure = Failure::from(error);

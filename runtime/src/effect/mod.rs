@@ -1,5 +1,7 @@
 //! What a handler does to the world.
 
+#[cfg(feature = "sqlite")]
+mod database_error;
 pub(crate) mod failure;
 pub(crate) mod transactional;
 #[cfg(feature = "sqlite")]

@@ -43,7 +43,11 @@ pub struct Transaction {
 
 impl Tx {
     pub(crate) fn new(transaction: Transaction, call: Arc<TransactionalCall>) -> Self {
-        Self { transaction, call, operation_id: OperationId::generate() }
+        Self {
+            transaction,
+            call,
+            operation_id: OperationId::generate(),
+        }
     }
 
     /// The transaction goes on with another call.
@@ -79,7 +83,9 @@ impl Tx {
     /// What is left of the call's budget. A statement that runs past it is stopped.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.call.deadline.saturating_sub(self.transaction.guard.now())
+        self.call
+            .deadline
+            .saturating_sub(self.transaction.guard.now())
     }
 }
 
@@ -152,7 +158,12 @@ impl Transaction {
         P: Params,
         F: FnMut(&Row<'_>) -> rusqlite::Result<T>,
     {
-        self.run(|connection| connection.prepare_cached(sql)?.query_map(params, map)?.collect())
+        self.run(|connection| {
+            connection
+                .prepare_cached(sql)?
+                .query_map(params, map)?
+                .collect()
+        })
     }
 
     /// Prepares a statement.

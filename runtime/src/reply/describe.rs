@@ -64,7 +64,13 @@ impl Annotations {
 }
 
 /// Sections of a doc comment that tell Rust programmers about the function.
-const RUST_SECTIONS: [&str; 5] = ["# Errors", "# Panics", "# Safety", "# Example", "# Examples"];
+const RUST_SECTIONS: [&str; 5] = [
+    "# Errors",
+    "# Panics",
+    "# Safety",
+    "# Example",
+    "# Examples",
+];
 
 /// The description of a transactional tool: its doc comment, then how to call it.
 pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_description_says_the_four_things() {
-        let description = transactional("Create a note.\n", Duration::from_secs(7 * 86_400));
+        let description = transactional("Create a note.\n", Duration::from_hours(7 * 24));
         assert!(description.starts_with("Create a note.\n\n`idempotency_key` names"));
         for part in [
             "Generate a new one, such as a UUID, before the first attempt of each new action",

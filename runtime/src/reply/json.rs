@@ -1,13 +1,13 @@
 //! The one form in which replies leave.
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{Reply, ReplyError};
 use crate::request::arguments::InvalidArgument;
 
 /// Writes `reply` as one object; it can't fail, since the result is text already.
 pub(super) fn write(reply: &Reply) -> String {
-    let result = reply.result.as_deref().map(|result| result.get());
+    let result = reply.result.as_deref().map(RawValue::get);
     let mut object = Object::with_capacity(256 + result.map_or(0, str::len));
     object.string("status", reply.status.as_str());
     if let Some(operation_id) = reply.operation_id {

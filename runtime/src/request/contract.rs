@@ -59,22 +59,30 @@ impl Contract {
 }
 
 fn stored_form(mut schema: Value) -> Value {
-    remove_texts(&mut schema);
+    tidy(&mut schema);
     schema
 }
 
-/// Removes annotations and puts lists whose order says nothing in order.
-fn remove_texts(schema: &mut Value) {
+/// Removes annotations, puts lists whose order says nothing in order, and gives limits
+/// that are equal one form.
+fn tidy(schema: &mut Value) {
     let Value::Object(schema) = schema else {
         return;
     };
     schema.retain(|keyword, _| {
         !ANNOTATIONS.contains(&keyword.as_str()) && !keyword.starts_with("x-")
     });
-    subschemas_mut(schema, &mut |_, subschema| remove_texts(subschema));
+    subschemas_mut(schema, &mut |_, subschema| tidy(subschema));
     for keyword in ["required", "enum", "type", "oneOf"] {
         if let Some(Value::Array(unordered)) = schema.get_mut(keyword) {
             unordered.sort_by_cached_key(|value| sorted(value.clone()).to_string());
+        }
+    }
+    for (keyword, value) in schema {
+        if let Value::Number(limit) = value
+            && !matches!(keyword.as_str(), "default" | "const")
+        {
+            *limit = by_value(limit);
         }
     }
 }
@@ -94,6 +102,17 @@ fn sorted(value: Value) -> Value {
         Value::Array(elements) => Value::Array(elements.into_iter().map(sorted).collect()),
         Value::Number(number) => Value::Number(one_spelling(number)),
         other => other,
+    }
+}
+
+/// A limit, for which `1` and `1.0` are one.
+fn by_value(limit: &Number) -> Number {
+    match read(limit) {
+        #[expect(clippy::cast_possible_truncation, reason = "an integer within 2^53")]
+        Reading::Double(value) if value.fract() == 0.0 && value.abs() < 9e15 => {
+            Number::from(value as i64)
+        }
+        _ => limit.clone(),
     }
 }
 
@@ -148,10 +167,7 @@ fn compare(stored: &Value, current: &Value, path: &str, changes: &mut Vec<String
         changes.push(format!("{} changed its schema", name(path)));
         return;
     };
-    let plain = matches!(
-        (Shape::of(old), Shape::of(new)),
-        (Shape::Plain, Shape::Plain)
-    );
+    let plain = Shape::of(old) == Shape::Plain && Shape::of(new) == Shape::Plain;
     let keywords: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     for keyword in keywords {
         let (was, is) = (old.get(keyword), new.get(keyword));
@@ -253,5 +269,279 @@ fn name(path: &str) -> String {
         "the arguments' object".to_owned()
     } else {
         format!("argument `{path}`")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+    use crate::{
+        reply::validate::ResultValidator,
+        request::arguments::CompiledArguments,
+        tool::{ToolArguments, ToolOutput},
+    };
+
+    fn contract<A: ToolArguments, R: ToolOutput>() -> Value {
+        let arguments = CompiledArguments::compile(A::json_schema(), &[]).unwrap();
+        let result = ResultValidator::compile(R::json_schema().as_value()).unwrap();
+        Contract::new("tool", 1, arguments.schema(), result.schema()).json
+    }
+
+    /// Checks the change from the arguments `A` to `B`, through the ledger's text.
+    #[track_caller]
+    fn check<A: ToolArguments, B: ToolArguments>(expect: &[&str]) {
+        check_json(&contract::<A, ()>(), &contract::<B, ()>(), expect);
+    }
+
+    #[track_caller]
+    fn check_json(stored: &Value, current: &Value, expect: &[&str]) {
+        let stored = serde_json::from_str(&stored.to_string()).unwrap();
+        assert_eq!(breaking_changes(&stored, current), expect);
+    }
+
+    /// Structs in their own modules, so that they can share a name.
+    macro_rules! arguments {
+        ($($module:ident { $($fields:tt)* })*) => {
+            $(mod $module {
+                use super::*;
+
+                #[derive(Deserialize, JsonSchema)]
+                #[expect(dead_code, reason = "only its schema is used")]
+                pub(super) struct Arguments { $($fields)* }
+            })*
+        };
+    }
+
+    arguments! {
+        original {
+            /// A text.
+            #[schemars(length(max = 100))]
+            body: String,
+            #[serde(default)]
+            copies: u8,
+            nested: Option<Nested>,
+            list: Vec<Nested>,
+            #[serde(default)]
+            with_default: Nested,
+            choice: Option<Choice>,
+            any: Option<Value>,
+        }
+        reworded {
+            /// Another text about it.
+            #[schemars(length(max = 100), title = "Body")]
+            body: String,
+            choice: Option<Reordered>,
+            list: Vec<Nested>,
+            any: Option<Value>,
+            #[serde(default)]
+            with_default: Nested,
+            #[serde(default)]
+            copies: u8,
+            nested: Option<Nested>,
+        }
+        grown {
+            #[schemars(length(max = 100))]
+            body: String,
+            #[serde(default)]
+            copies: u8,
+            nested: Option<Grown>,
+            list: Vec<Grown>,
+            #[serde(default)]
+            with_default: Grown,
+            choice: Option<Choice>,
+            any: Option<Value>,
+            pinned: Option<bool>,
+            #[serde(default)]
+            color: String,
+        }
+        changed {
+            #[schemars(length(max = 99))]
+            body: String,
+            copies: u16,
+            nested: Nested,
+            list: Vec<Shrunk>,
+            #[serde(default)]
+            with_default: Shifted,
+            choice: Option<GrownChoice>,
+            any: Option<String>,
+            needed: String,
+        }
+    }
+
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    struct Nested {
+        a: i64,
+        b: Option<bool>,
+    }
+
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    struct Grown {
+        a: i64,
+        b: Option<bool>,
+        #[serde(default)]
+        c: u8,
+    }
+
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    struct Shrunk {
+        a: i64,
+    }
+
+    #[derive(Serialize, Deserialize, JsonSchema)]
+    struct Shifted {
+        a: i64,
+        b: Option<bool>,
+        #[serde(default)]
+        c: u8,
+    }
+
+    impl Default for Shifted {
+        fn default() -> Self {
+            Self {
+                a: 0,
+                b: None,
+                c: 7,
+            }
+        }
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "kind")]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum Choice {
+        A { x: i64 },
+        B { y: i64 },
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "kind")]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum Reordered {
+        /// The other one.
+        B {
+            y: i64,
+        },
+        A {
+            x: i64,
+        },
+    }
+
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(tag = "kind")]
+    #[expect(dead_code, reason = "only its schema is used")]
+    enum GrownChoice {
+        A { x: i64, z: Option<i64> },
+        B { y: i64 },
+    }
+
+    use original::Arguments as Original;
+
+    #[test]
+    fn texts_and_orders_are_no_part_of_it() {
+        check::<Original, Original>(&[]);
+        check::<Original, reworded::Arguments>(&[]);
+        assert_eq!(
+            contract::<Original, ()>(),
+            contract::<reworded::Arguments, ()>()
+        );
+        let text = contract::<Original, ()>().to_string();
+        assert!(!text.contains("A text"), "{text}");
+        assert!(
+            text.starts_with(r#"{"arguments":{"additionalProperties":false,"#),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn optional_members_of_closed_objects_may_be_added() {
+        check::<Original, grown::Arguments>(&[]);
+    }
+
+    #[test]
+    fn anything_else_is_named() {
+        check::<Original, changed::Arguments>(&[
+            "argument `/any` gained `type`, `\"string\"`",
+            "argument `/body` changed `maxLength` from `100` to `99`",
+            "argument `/choice` changed `oneOf`",
+            "argument `/copies` became required",
+            "argument `/copies` lost `default`, `0`",
+            "argument `/copies` changed `format` from `\"uint8\"` to `\"uint16\"`",
+            "argument `/copies` changed `maximum` from `255` to `65535`",
+            "argument `/list/*/b` was removed",
+            "argument `/needed` was added and is required",
+            "argument `/nested` became required",
+            r#"argument `/with_default` changed `default` from `{"a":0}` to `{"a":0,"c":7}`"#,
+        ]);
+    }
+
+    #[test]
+    fn a_result_may_not_change() {
+        #[derive(Serialize, JsonSchema)]
+        struct One {
+            /// An id.
+            id: u64,
+        }
+        #[derive(Serialize, JsonSchema)]
+        struct Two {
+            id: u64,
+            more: Option<String>,
+        }
+        let one = contract::<Original, One>();
+        check_json(&one, &contract::<Original, One>(), &[]);
+        let changed = ["the result's schema changed"];
+        check_json(&one, &contract::<Original, Two>(), &changed);
+        check_json(&one, &contract::<Original, ()>(), &changed);
+    }
+
+    #[test]
+    fn a_property_may_be_called_like_an_annotation() {
+        #[derive(Deserialize, JsonSchema)]
+        #[expect(dead_code, reason = "only its schema is used")]
+        struct Named {
+            title: String,
+            description: Option<i64>,
+        }
+        let json = contract::<Named, ()>();
+        assert!(json["arguments"]["properties"]["title"].is_object());
+        check::<Named, original::Arguments>(&[
+            "argument `/body` was added and is required",
+            "argument `/description` was removed",
+            "argument `/list` was added and is required",
+            "argument `/title` was removed",
+        ]);
+    }
+
+    #[test]
+    fn limits_go_by_their_value() {
+        let limited = |limits: Value| {
+            let Value::Object(limits) = limits else {
+                unreachable!()
+            };
+            Contract::new("tool", 1, &limits, &Value::Null).json
+        };
+        let one = limited(json!({ "minimum": 0.0, "multipleOf": 0.5, "default": 1.0 }));
+        check_json(
+            &one,
+            &limited(json!({ "minimum": 0, "multipleOf": 0.5, "default": 1.0 })),
+            &[],
+        );
+        check_json(
+            &one,
+            &limited(json!({ "minimum": 0, "multipleOf": 0.5, "default": 1 })),
+            &["the arguments' object changed `default` from `1.0` to `1`"],
+        );
+    }
+
+    #[test]
+    fn an_unknown_format_is_said() {
+        let current = contract::<Original, ()>();
+        let mut stored = current.clone();
+        stored["format"] = json!(2);
+        let changes = breaking_changes(&stored, &current);
+        assert_eq!(changes.len(), 1);
+        assert!(changes[0].contains("doesn't know"), "{changes:?}");
     }
 }

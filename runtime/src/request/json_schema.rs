@@ -52,26 +52,29 @@ const STRUCTURE: &[&str] = &[
 ];
 
 /// How a schema decides which of its parts describe a value.
-pub(crate) enum Shape<'a> {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Shape {
     /// By keywords of its own alone.
     Plain,
     /// By one of several alternatives and nothing else.
-    Choice(&'a [Value]),
+    Choice,
     /// By several schemas at once: nothing here tells which part a member belongs to.
     Composite,
 }
 
-impl<'a> Shape<'a> {
-    pub(crate) fn of(schema: &'a Map<String, Value>) -> Self {
+impl Shape {
+    pub(crate) fn of(schema: &Map<String, Value>) -> Self {
         let mut in_place = IN_PLACE
             .iter()
-            .filter_map(|keyword| schema.get_key_value(*keyword));
+            .filter(|keyword| schema.contains_key(**keyword));
         match (in_place.next(), in_place.next()) {
             (None, _) => Shape::Plain,
-            (Some((keyword, Value::Array(alternatives))), None)
-                if keyword != "allOf" && !STRUCTURE.iter().any(|key| schema.contains_key(*key)) =>
+            (Some(&("anyOf" | "oneOf")), None)
+                if !STRUCTURE
+                    .iter()
+                    .any(|keyword| schema.contains_key(*keyword)) =>
             {
-                Shape::Choice(alternatives)
+                Shape::Choice
             }
             _ => Shape::Composite,
         }
@@ -86,12 +89,14 @@ pub(crate) fn subschemas<'a>(
     for (keyword, value) in schema {
         match value {
             Value::Array(list) if LISTS.contains(&keyword.as_str()) => {
-                list.iter().for_each(|schema| visit(keyword, None, schema));
+                for schema in list {
+                    visit(keyword, None, schema);
+                }
             }
             Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
-                named
-                    .iter()
-                    .for_each(|(name, schema)| visit(keyword, Some(name), schema));
+                for (name, schema) in named {
+                    visit(keyword, Some(name), schema);
+                }
             }
             _ if SINGLE.contains(&keyword.as_str()) => visit(keyword, None, value),
             _ => {}
@@ -107,10 +112,14 @@ pub(crate) fn subschemas_mut(
     for (keyword, value) in schema {
         match value {
             Value::Array(list) if LISTS.contains(&keyword.as_str()) => {
-                list.iter_mut().for_each(|schema| visit(keyword, schema));
+                for schema in list {
+                    visit(keyword, schema);
+                }
             }
             Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
-                named.values_mut().for_each(|schema| visit(keyword, schema));
+                for schema in named.values_mut() {
+                    visit(keyword, schema);
+                }
             }
             _ if SINGLE.contains(&keyword.as_str()) => visit(keyword, value),
             _ => {}

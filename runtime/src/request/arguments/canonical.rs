@@ -86,7 +86,9 @@ fn write_array(node: &Node, elements: &[Value], out: &mut Vec<u8>) {
             })
             .collect();
         forms.sort_unstable();
-        forms.iter().for_each(|form| out.extend_from_slice(form));
+        for form in &forms {
+            out.extend_from_slice(form);
+        }
     } else {
         for (index, element) in elements.iter().enumerate() {
             write(node.element(index), element, out);
@@ -116,7 +118,7 @@ fn write_object(node: &Node, members: &Map<String, Value>, out: &mut Vec<u8>) {
         }),
         ObjectRule::Untyped => {
             sorted(members, |name, value| {
-                write_entry(name, node.below(), value, out)
+                write_entry(name, node.below(), value, out);
             });
         }
     }
@@ -144,12 +146,14 @@ fn write_member(member: &Member, value: &Value, out: &mut Vec<u8>) {
 /// Visits the members by name, whether or not `serde_json` keeps them so.
 fn sorted<'a>(members: &'a Map<String, Value>, mut visit: impl FnMut(&'a str, &'a Value)) {
     if members.keys().is_sorted() {
-        members.iter().for_each(|(name, value)| visit(name, value));
+        for (name, value) in members {
+            visit(name, value);
+        }
         return;
     }
     let mut by_name: Vec<_> = members.iter().collect();
     by_name.sort_unstable_by_key(|(name, _)| name.as_str());
-    by_name
-        .into_iter()
-        .for_each(|(name, value)| visit(name, value));
+    for (name, value) in by_name {
+        visit(name, value);
+    }
 }

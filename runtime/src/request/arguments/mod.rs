@@ -5,6 +5,7 @@ pub(crate) mod number;
 pub(crate) mod validate;
 
 mod canonical;
+mod compile;
 mod node;
 mod normalize;
 mod schema;

@@ -12,12 +12,12 @@ use crate::request::json_schema::pointer;
 /// How deep arguments may nest, which is how deep `serde_json` reads.
 const MAX_DEPTH: usize = 128;
 
+/// A normalized value, or as much of it as could be, with what is wrong.
+pub(super) type Normalized = Result<Value, (Value, Vec<InvalidArgument>)>;
+
 /// The arguments as the handler is to see them. What the schema refuses beside numbers
 /// passes through; validation names it.
-pub(super) fn members(
-    node: &Node,
-    arguments: &Map<String, Value>,
-) -> Result<Value, (Value, Vec<InvalidArgument>)> {
+pub(super) fn members(node: &Node, arguments: &Map<String, Value>) -> Normalized {
     let mut normalizer = Normalizer {
         number: NumberRule::apply,
         refused: Vec::new(),
@@ -27,7 +27,7 @@ pub(super) fn members(
 }
 
 /// One value as the handler is to see it.
-pub(super) fn value(node: &Node, value: &Value) -> Result<Value, (Value, Vec<InvalidArgument>)> {
+pub(super) fn value(node: &Node, value: &Value) -> Normalized {
     let mut normalizer = Normalizer {
         number: NumberRule::apply,
         refused: Vec::new(),
@@ -37,7 +37,7 @@ pub(super) fn value(node: &Node, value: &Value) -> Result<Value, (Value, Vec<Inv
 }
 
 /// One value as a listing shows it.
-pub(super) fn listed(node: &Node, value: &Value) -> Result<Value, (Value, Vec<InvalidArgument>)> {
+pub(super) fn listed(node: &Node, value: &Value) -> Normalized {
     let mut normalizer = Normalizer {
         number: NumberRule::listed,
         refused: Vec::new(),
@@ -65,7 +65,7 @@ enum Step<'a> {
 }
 
 impl Normalizer {
-    fn finish(self, value: Value) -> Result<Value, (Value, Vec<InvalidArgument>)> {
+    fn finish(self, value: Value) -> Normalized {
         if self.refused.is_empty() {
             Ok(value)
         } else {
@@ -122,13 +122,14 @@ impl Normalizer {
                 ObjectRule::Members(described) => match described.get(name) {
                     Some(member) if value.is_null() && member.null_is_absence => continue,
                     Some(member) => &member.node,
-                    None => match &described.others {
-                        Some(others) => others,
-                        None => {
+                    None => {
+                        let Some(others) = &described.others else {
+                            // Its name is all that is needed, to be refused.
                             normal.insert(name.clone(), Value::Null);
                             continue;
-                        }
-                    },
+                        };
+                        others
+                    }
                 },
             };
             let value = self.value(node, value, &path.join(Step::Member(name)));

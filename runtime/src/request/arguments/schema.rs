@@ -67,7 +67,7 @@ fn check_root(root: &Map<String, Value>) -> Result<(), SchemaError> {
     if root.get("type") != Some(&Value::from("object")) {
         return Err(not_a_struct());
     }
-    if !matches!(Shape::of(root), Shape::Plain) || root.contains_key("not") {
+    if Shape::of(root) != Shape::Plain || root.contains_key("not") {
         return Err(SchemaError::new(
             "the arguments' type combines several schemas, which many clients refuse at the root; \
              take an enum as a named argument, without `#[serde(flatten)]`"
@@ -152,7 +152,7 @@ struct Place {
 fn tidy(schema: &mut Map<String, Value>, place: Place) {
     let composite = match Shape::of(schema) {
         Shape::Plain => false,
-        Shape::Choice(_) => {
+        Shape::Choice => {
             subschemas_mut(schema, &mut |_, alternative| tidy_value(alternative, place));
             return;
         }

@@ -51,7 +51,9 @@ enum Attempt {
 /// Runs calls in as few transactions as possible and answers them; returns those that
 /// there was no time for.
 pub(super) fn run(core: &Core, writer: &mut Writer, mut jobs: Vec<CallJob>) -> Vec<CallJob> {
-    let Some(first) = jobs.first() else { return jobs };
+    let Some(first) = jobs.first() else {
+        return jobs;
+    };
     let transaction = match writer.take(core) {
         Ok(transaction) => transaction,
         Err(error) => {
@@ -60,7 +62,11 @@ pub(super) fn run(core: &Core, writer: &mut Writer, mut jobs: Vec<CallJob>) -> V
         }
     };
     let tx = Tx::new(transaction, Arc::clone(&first.call));
-    let mut batch = Batch { core, memo: &mut writer.memo, tx };
+    let mut batch = Batch {
+        core,
+        memo: &mut writer.memo,
+        tx,
+    };
     let mut rest = Vec::new();
     if jobs.len() == 1 {
         batch.run_each(jobs);
@@ -91,8 +97,12 @@ pub(super) fn run(core: &Core, writer: &mut Writer, mut jobs: Vec<CallJob>) -> V
 
 fn refuse_all(jobs: Vec<CallJob>, error: &Arc<StoreError>) {
     for job in jobs {
-        let error = StoreError { what: error.what, source: Some(Box::new(Arc::clone(error))) };
-        job.ticket.answer(Answer::Executed(Executed::Storage(error)));
+        let own = StoreError {
+            what: error.what,
+            retryable: error.retryable,
+            source: Some(Box::new(Arc::clone(error))),
+        };
+        job.ticket.answer(Answer::Executed(Executed::Storage(own)));
     }
 }
 
@@ -189,7 +199,10 @@ impl Batch<'_> {
             Err(error) if is_busy(&error) => return Attempt::Locked,
             Err(error) => return Attempt::NotCommitted(Executed::Storage(unreadable(error))),
         }
-        let mut progress = Progress { alone: jobs.len() == 1, locked };
+        let mut progress = Progress {
+            alone: jobs.len() == 1,
+            locked,
+        };
         let began = core.clock.monotonic();
         let mut ran = 0;
         let mut sealed = false;
@@ -199,8 +212,8 @@ impl Batch<'_> {
             }
             self.tx.begin_call(Arc::clone(&job.call));
             match call::run(core, self.memo, &mut self.tx, job, &mut progress) {
-                End::Sealed(stored) => {
-                    job.outcome = Some(Executed::Committed(stored));
+                End::Sealed(receipt) => {
+                    job.outcome = Some(Executed::Committed(receipt));
                     sealed = true;
                 }
                 End::Found(stored) => job.outcome = Some(Executed::Found(stored)),
@@ -216,7 +229,11 @@ impl Batch<'_> {
             ran = position + 1;
         }
         let (jobs, _) = jobs.split_at_mut(ran);
-        if sealed { self.commit(jobs) } else { self.conclude(jobs) }
+        if sealed {
+            self.commit(jobs)
+        } else {
+            self.conclude(jobs)
+        }
     }
 
     /// Ends a transaction that wrote nothing.
@@ -273,16 +290,15 @@ impl Batch<'_> {
 }
 
 fn unknown(jobs: &mut [CallJob], error: StoreError) {
-    let error = Arc::new(error);
+    let error_at_commit = Arc::new(error);
     for job in jobs {
-        if job.ticket.is_sealed() {
-            job.outcome = Some(Executed::Unknown(StoreError {
-                what: "the database failed at the commit, and what it kept can't be read; ask \
-                       again with the same key",
-                source: Some(Box::new(Arc::clone(&error))),
-            }));
-        } else if job.outcome.is_none() {
-            job.outcome = Some(Executed::Busy);
+        if let Some(Executed::Committed(receipt)) = &job.outcome {
+            let error = StoreError::new(
+                "the database failed at the commit, and what it kept can't be read; ask again \
+                 with the same key",
+            );
+            let error = error.retryable().caused_by(Arc::clone(&error_at_commit));
+            job.outcome = Some(Executed::Unknown(receipt.operation_id, error));
         }
     }
 }

@@ -45,7 +45,7 @@ const SLOW_HANDLER: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) enum End {
     /// Its effect and receipt are in the transaction.
-    Sealed(Stored),
+    Sealed(Receipt),
     /// Its identity was recorded already.
     Found(Stored),
     /// It is undone, and the transaction as it was before.
@@ -121,8 +121,8 @@ pub(super) fn run(
         Ok(result) => result,
         Err(outcome) => return undo(core, memo, tx, progress, mark, outcome),
     };
-    let stored = match record(core, memo, tx, result) {
-        Ok(stored) => stored,
+    let receipt = match record(core, memo, tx, result) {
+        Ok(receipt) => receipt,
         Err(error) => return failed(tx, error),
     };
     if !job.ticket.seal() {
@@ -133,7 +133,7 @@ pub(super) fn run(
     {
         return failed(tx, error);
     }
-    End::Sealed(stored)
+    End::Sealed(receipt)
 }
 
 impl CallJob {
@@ -173,7 +173,9 @@ fn handle(core: &Core, tx: &Tx) -> Result<Box<RawValue>, RunError> {
     );
     let began = core.clock.monotonic();
     let outcome = span.in_scope(|| {
-        restricted(tx, call.deadline, || (handler.0)(tx, &call.state, &call.arguments))
+        restricted(tx, call.deadline, || {
+            (handler.0)(tx, &call.state, &call.arguments)
+        })
     });
     let took = core.clock.monotonic().saturating_sub(began);
     if SLOW_HANDLER <= took {
@@ -279,8 +281,7 @@ pub(super) fn tidy(memo: &Memo, transaction: &Transaction) -> Result<(), Execute
         }
     }
     if transaction.guard().made_temporary() {
-        drop_temporary(memo, connection)
-            .map_err(|error| Executed::Storage(unreadable(error)))?;
+        drop_temporary(memo, connection).map_err(|error| Executed::Storage(unreadable(error)))?;
     }
     Ok(())
 }
@@ -302,14 +303,16 @@ fn record(
     memo: &mut Memo,
     tx: &Tx,
     result: Box<RawValue>,
-) -> rusqlite::Result<Stored> {
+) -> rusqlite::Result<Receipt> {
     let call = &tx.call;
     let identity = &call.identity;
     let scope = match memo.find_scope(core, tx, &identity.scope)? {
         Some(id) => id,
         None => {
             tx.run(|connection| {
-                connection.prepare_cached(&core.sql.insert_scope)?.execute([&*identity.scope])
+                connection
+                    .prepare_cached(&core.sql.insert_scope)?
+                    .execute([&*identity.scope])
             })?;
             let id = tx.last_insert_rowid();
             memo.wrote_scope(&identity.scope, id);
@@ -320,25 +323,27 @@ fn record(
     let expires_at = Timestamp::now(&*core.clock).plus(call.tool.retention);
     let forget_at = expires_at.plus(call.tool.tombstone);
     tx.run(|connection| {
-        connection.prepare_cached(&core.sql.insert_receipt)?.execute((
-            tx.operation_id.as_bytes(),
-            identity.key.as_str(),
-            scope,
-            contract.tool,
-            call.tool.version,
-            call.fingerprint.as_bytes(),
-            expires_at.0,
-            forget_at.0,
-            result.get(),
-        ))
+        connection
+            .prepare_cached(&core.sql.insert_receipt)?
+            .execute((
+                tx.operation_id.as_bytes(),
+                identity.key.as_str(),
+                scope,
+                contract.tool,
+                call.tool.version,
+                call.fingerprint.as_bytes(),
+                expires_at.0,
+                forget_at.0,
+                result.get(),
+            ))
     })?;
-    Ok(Stored::Receipt(Receipt {
+    Ok(Receipt {
         operation_id: tx.operation_id,
         version: call.tool.version,
         fingerprint: call.fingerprint,
         result,
         expires_at,
-    }))
+    })
 }
 
 /// Takes back what one call wrote.
@@ -354,7 +359,8 @@ fn undo(
     let undone = if progress.alone {
         tx.command(&core.sql.rollback)
     } else {
-        tx.command(&core.sql.rollback_to).and_then(|()| tx.command(&core.sql.release))
+        tx.command(&core.sql.rollback_to)
+            .and_then(|()| tx.command(&core.sql.release))
     };
     match undone {
         Ok(()) if progress.alone => End::RolledBack(outcome),
@@ -373,19 +379,25 @@ fn failed(tx: &Tx, error: rusqlite::Error) -> End {
 
 /// What to say of a database error.
 pub(super) fn unreadable(error: rusqlite::Error) -> StoreError {
-    let what = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => "the disk is full; free some space, then ask again",
-        Some(ErrorCode::SystemIoFailure) => "the disk failed; nothing was written, ask again",
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            "the database file is damaged; restore it from a backup"
+    let told = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            StoreError::new("the disk is full; free some space, then ask again").retryable()
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            StoreError::new("the disk failed; check it, then ask again").retryable()
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "the database is locked by another process; ask again"
+            StoreError::new("the database is locked by another process; ask again").retryable()
         }
-        Some(ErrorCode::ReadOnly) => "the database file can't be written; check its permissions",
-        _ => "the ledger can't be read or written", // The source tells the rest.
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            StoreError::new("the database file is damaged; restore it from a backup")
+        }
+        Some(ErrorCode::ReadOnly) => {
+            StoreError::new("the database file can't be written; check its permissions")
+        }
+        _ => StoreError::new("the ledger can't be read or written"), // The source tells why.
     };
-    StoreError { what, source: Some(Box::new(error)) }
+    told.caused_by(error)
 }
 
 fn failure(failure: Failure) -> Executed {

@@ -13,7 +13,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbCo
 use crate::store::sqlite::{
     guard::Guard,
     options::{OpenError, SqliteOptions},
-    statements::{HAS_LEDGER, LEDGER_OBJECTS, SCHEMA_VERSION, SET_SCHEMA_VERSION, TEMPORARY_OBJECTS},
+    statements::{
+        HAS_LEDGER, LEDGER_OBJECTS, SCHEMA_VERSION, SET_SCHEMA_VERSION, TEMPORARY_OBJECTS,
+    },
 };
 
 /// Each takes the ledger to the next version; the first one makes it.
@@ -76,13 +78,21 @@ impl Opener {
         .map_err(classify)?;
         prepare(&connection).map_err(OpenError::Sqlite)?;
         // Waiting is the writer's own: it knows its calls' deadlines.
-        connection.busy_timeout(Duration::ZERO).map_err(OpenError::Sqlite)?;
+        connection
+            .busy_timeout(Duration::ZERO)
+            .map_err(OpenError::Sqlite)?;
         guard.install(&mut connection).map_err(OpenError::Sqlite)?;
         #[cfg(feature = "failpoints")]
         if let Some(failpoints) = &guard.failpoints {
-            failpoints.install(&mut connection).map_err(OpenError::Sqlite)?;
+            failpoints
+                .install(&mut connection)
+                .map_err(OpenError::Sqlite)?;
         }
-        Ok(WriteConnection { connection, ledger_objects, temporary })
+        Ok(WriteConnection {
+            connection,
+            ledger_objects,
+            temporary,
+        })
     }
 
     /// A connection that can't write, to the file at `path`.
@@ -93,7 +103,9 @@ impl Opener {
         let connection = Connection::open_with_flags(path, flags).map_err(classify)?;
         self.run_hook(&connection)?;
         prepare(&connection).map_err(OpenError::Sqlite)?;
-        connection.busy_timeout(READER_PATIENCE).map_err(OpenError::Sqlite)?;
+        connection
+            .busy_timeout(READER_PATIENCE)
+            .map_err(OpenError::Sqlite)?;
         Ok(connection)
     }
 
@@ -165,7 +177,9 @@ fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), OpenE
     for (from, migration) in (0_i64..).zip(migrations) {
         if found <= from {
             transaction.execute_batch(migration).map_err(classify)?;
-            transaction.execute(SET_SCHEMA_VERSION, [from + 1]).map_err(classify)?;
+            transaction
+                .execute(SET_SCHEMA_VERSION, [from + 1])
+                .map_err(classify)?;
         }
     }
     transaction.commit().map_err(classify)
@@ -173,8 +187,15 @@ fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), OpenE
 
 /// The ledger's version; zero if there is none.
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
-    let exists = connection.query_row(HAS_LEDGER, [], |_| Ok(())).optional()?.is_some();
-    if exists { connection.query_row(SCHEMA_VERSION, [], |row| row.get(0)) } else { Ok(0) }
+    let exists = connection
+        .query_row(HAS_LEDGER, [], |_| Ok(()))
+        .optional()?
+        .is_some();
+    if exists {
+        connection.query_row(SCHEMA_VERSION, [], |row| row.get(0))
+    } else {
+        Ok(0)
+    }
 }
 
 /// Repeats `attempt` while another connection is in its way, within the patience.

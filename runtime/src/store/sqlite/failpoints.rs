@@ -76,7 +76,10 @@ impl Failpoints {
     /// Arms one failure, at the statement or request with this number from now on.
     pub fn arm(&self, action: Failpoint, number: u64) {
         let position = ACTIONS.iter().position(|(_, known)| *known == action);
-        self.0.action.store(position.map_or(0, |position| position as u64), Ordering::SeqCst);
+        self.0.action.store(
+            position.map_or(0, |position| position as u64),
+            Ordering::SeqCst,
+        );
         self.0.statements.store(0, Ordering::SeqCst);
         self.0.requests.store(0, Ordering::SeqCst);
         self.0.hidden.store(false, Ordering::SeqCst);
@@ -102,7 +105,9 @@ impl Failpoints {
 
     /// What the environment asks for.
     pub(super) fn from_environment() -> Result<Option<Self>, OpenError> {
-        let Ok(text) = std::env::var("IDEMPOTENT_TOOL_FAILPOINT") else { return Ok(None) };
+        let Ok(text) = std::env::var("IDEMPOTENT_TOOL_FAILPOINT") else {
+            return Ok(None);
+        };
         let (name, number) = text.split_once(':').ok_or(OpenError::Failpoint)?;
         let number = number.parse().map_err(|_| OpenError::Failpoint)?;
         let action = ACTIONS.iter().find(|(known, _)| *known == name);
@@ -223,7 +228,9 @@ fn failure(code: i32) -> Error {
 
 /// Kills this process as an operating system does: nothing is unwound or flushed.
 fn kill() {
-    let killed = Command::new("kill").args(["-9", &process::id().to_string()]).status();
+    let killed = Command::new("kill")
+        .args(["-9", &process::id().to_string()])
+        .status();
     if let Err(error) = killed {
         let error: io::Error = error;
         tracing::error!(%error, "the failpoint can't kill the process");

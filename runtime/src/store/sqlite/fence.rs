@@ -4,7 +4,6 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{
     effect::{transactional::Executed, tx::Tx},
-    operation::stored::Stored,
     store::sqlite::{
         Core,
         queue::CallJob,
@@ -32,7 +31,12 @@ pub(super) fn settle(core: &Core, tx: &Tx, jobs: &[CallJob]) -> Settled {
         return has_all(tx.connection(), jobs).unwrap_or(Settled::Unknown);
     };
     #[cfg(feature = "failpoints")]
-    if tx.guard().failpoints.as_ref().is_some_and(|failpoints| failpoints.hides_the_outcome()) {
+    if tx
+        .guard()
+        .failpoints
+        .as_ref()
+        .is_some_and(|failpoints| failpoints.hides_the_outcome())
+    {
         return Settled::Unknown;
     }
     let settled = core.opener.bare(path).and_then(|mut connection| {
@@ -58,7 +62,9 @@ pub(super) fn settle(core: &Core, tx: &Tx, jobs: &[CallJob]) -> Settled {
 fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<Settled> {
     let mut statement = connection.prepare(HAS_OPERATION)?;
     for job in jobs {
-        let Some(Executed::Committed(Stored::Receipt(receipt))) = &job.outcome else { continue };
+        let Some(Executed::Committed(receipt)) = &job.outcome else {
+            continue;
+        };
         let identity = &job.call.identity;
         let found = statement.exists((
             identity.key.as_str(),

@@ -101,12 +101,15 @@ impl Guard {
     /// Installs the hooks; they replace the application's own of the same kinds.
     pub(super) fn install(self: &Arc<Self>, connection: &mut Connection) -> rusqlite::Result<()> {
         let guard = Arc::clone(self);
-        connection.authorizer(Some(move |context: AuthContext<'_>| guard.authorize(&context)))?;
+        connection.authorizer(Some(move |context: AuthContext<'_>| {
+            guard.authorize(&context)
+        }))?;
         let guard = Arc::clone(self);
         connection.commit_hook(Some(move || guard.in_handler.load(Ordering::Relaxed)))?;
         let guard = Arc::clone(self);
-        connection
-            .rollback_hook(Some(move || guard.rolled_back.store(true, Ordering::Relaxed)))?;
+        connection.rollback_hook(Some(move || {
+            guard.rolled_back.store(true, Ordering::Relaxed)
+        }))?;
         let guard = Arc::clone(self);
         connection.progress_handler(PROGRESS_STEPS, Some(move || guard.is_overdue()))
     }
@@ -219,14 +222,28 @@ impl Denied {
     /// The error that the caller gets, and the tool's author reads.
     pub(super) fn failure(self) -> Failure {
         let message = match self {
-            Self::Begin => "the tool used transaction control (`BEGIN`); the runtime owns the transaction: use a savepoint",
-            Self::Commit => "the tool used transaction control (`COMMIT`); the runtime commits when the tool returns `Ok`",
-            Self::Rollback => "the tool used transaction control (`ROLLBACK`); the runtime rolls back when the tool returns `Err`",
-            Self::Attach => "the tool used `ATTACH` or `DETACH`; attach in the store's `on_connection` hook",
-            Self::Pragma => "the tool used a pragma that changes something; set it in the store's `on_connection` hook",
-            Self::Ledger => "the tool touched a ledger table (`idempotent_*`); only the runtime reads and writes those",
+            Self::Begin => {
+                "the tool used transaction control (`BEGIN`); the runtime owns the transaction: use a savepoint"
+            }
+            Self::Commit => {
+                "the tool used transaction control (`COMMIT`); the runtime commits when the tool returns `Ok`"
+            }
+            Self::Rollback => {
+                "the tool used transaction control (`ROLLBACK`); the runtime rolls back when the tool returns `Err`"
+            }
+            Self::Attach => {
+                "the tool used `ATTACH` or `DETACH`; attach in the store's `on_connection` hook"
+            }
+            Self::Pragma => {
+                "the tool used a pragma that changes something; set it in the store's `on_connection` hook"
+            }
+            Self::Ledger => {
+                "the tool touched a ledger table (`idempotent_*`); only the runtime reads and writes those"
+            }
             Self::Savepoint => "the tool used a savepoint named `idempotent_*`; rename it",
-            Self::Unknown => "the tool used a statement that the runtime doesn't know to be harmless; remove it",
+            Self::Unknown => {
+                "the tool used a statement that the runtime doesn't know to be harmless; remove it"
+            }
         };
         Failure::new("not_allowed", message)
     }
@@ -237,16 +254,19 @@ impl Denied {
 /// Reads of the ledger are refused too: it holds other callers' keys and results.
 fn denial(action: &AuthAction<'_>) -> Option<Denied> {
     match *action {
-        AuthAction::Transaction { operation: TransactionOperation::Begin } => Some(Denied::Begin),
-        AuthAction::Transaction { operation: TransactionOperation::Rollback } => {
-            Some(Denied::Rollback)
-        }
+        AuthAction::Transaction {
+            operation: TransactionOperation::Begin,
+        } => Some(Denied::Begin),
+        AuthAction::Transaction {
+            operation: TransactionOperation::Rollback,
+        } => Some(Denied::Rollback),
         // rusqlite names no commit: SQLite's `COMMIT` arrives as an unknown operation.
         AuthAction::Transaction { .. } => Some(Denied::Commit),
         AuthAction::Attach { .. } | AuthAction::Detach { .. } => Some(Denied::Attach),
-        AuthAction::Pragma { pragma_name, pragma_value } => {
-            (!only_reads(pragma_name, pragma_value)).then_some(Denied::Pragma)
-        }
+        AuthAction::Pragma {
+            pragma_name,
+            pragma_value,
+        } => (!only_reads(pragma_name, pragma_value)).then_some(Denied::Pragma),
         AuthAction::Savepoint { savepoint_name, .. } => {
             is_ledger(savepoint_name).then_some(Denied::Savepoint)
         }
@@ -260,25 +280,55 @@ fn denial(action: &AuthAction<'_>) -> Option<Denied> {
         | AuthAction::DropView { view_name: name }
         | AuthAction::DropTempView { view_name: name }
         | AuthAction::Insert { table_name: name }
-        | AuthAction::Read { table_name: name, .. }
-        | AuthAction::Update { table_name: name, .. }
-        | AuthAction::AlterTable { table_name: name, .. }
+        | AuthAction::Read {
+            table_name: name, ..
+        }
+        | AuthAction::Update {
+            table_name: name, ..
+        }
+        | AuthAction::AlterTable {
+            table_name: name, ..
+        }
         | AuthAction::Reindex { index_name: name }
         | AuthAction::Analyze { table_name: name }
-        | AuthAction::CreateVtable { table_name: name, .. }
-        | AuthAction::DropVtable { table_name: name, .. } => {
-            is_ledger(name).then_some(Denied::Ledger)
+        | AuthAction::CreateVtable {
+            table_name: name, ..
         }
-        AuthAction::CreateIndex { index_name: name, table_name }
-        | AuthAction::CreateTempIndex { index_name: name, table_name }
-        | AuthAction::DropIndex { index_name: name, table_name }
-        | AuthAction::DropTempIndex { index_name: name, table_name }
-        | AuthAction::CreateTrigger { trigger_name: name, table_name }
-        | AuthAction::CreateTempTrigger { trigger_name: name, table_name }
-        | AuthAction::DropTrigger { trigger_name: name, table_name }
-        | AuthAction::DropTempTrigger { trigger_name: name, table_name } => {
-            (is_ledger(name) || is_ledger(table_name)).then_some(Denied::Ledger)
+        | AuthAction::DropVtable {
+            table_name: name, ..
+        } => is_ledger(name).then_some(Denied::Ledger),
+        AuthAction::CreateIndex {
+            index_name: name,
+            table_name,
         }
+        | AuthAction::CreateTempIndex {
+            index_name: name,
+            table_name,
+        }
+        | AuthAction::DropIndex {
+            index_name: name,
+            table_name,
+        }
+        | AuthAction::DropTempIndex {
+            index_name: name,
+            table_name,
+        }
+        | AuthAction::CreateTrigger {
+            trigger_name: name,
+            table_name,
+        }
+        | AuthAction::CreateTempTrigger {
+            trigger_name: name,
+            table_name,
+        }
+        | AuthAction::DropTrigger {
+            trigger_name: name,
+            table_name,
+        }
+        | AuthAction::DropTempTrigger {
+            trigger_name: name,
+            table_name,
+        } => (is_ledger(name) || is_ledger(table_name)).then_some(Denied::Ledger),
         AuthAction::Select | AuthAction::Function { .. } | AuthAction::Recursive => None,
         _ => Some(Denied::Unknown), // The enum is open, and what is unknown is refused.
     }
@@ -305,10 +355,20 @@ mod tests {
 
     #[test]
     fn ledger_names_are_told_in_any_case() {
-        for name in ["idempotent_operation", "IDEMPOTENT_x", "sqlite_autoindex_idempotent_scope_1"] {
+        for name in [
+            "idempotent_operations",
+            "IDEMPOTENT_x",
+            "sqlite_autoindex_idempotent_scope_1",
+        ] {
             assert!(is_ledger(name), "{name}");
         }
-        for name in ["notes", "idempotent", "my_idempotent_table", "sqlite_schema", "ïdempotent_"] {
+        for name in [
+            "notes",
+            "idempotent",
+            "my_idempotent_table",
+            "sqlite_schema",
+            "ïdempotent_",
+        ] {
             assert!(!is_ledger(name), "{name}");
         }
     }

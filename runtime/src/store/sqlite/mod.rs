@@ -13,10 +13,10 @@ use std::{
 use rusqlite::Connection;
 use uuid::Uuid;
 
+pub(crate) use guard::Guard;
 pub use options::{OpenError, SqliteOptions, Synchronous};
 pub use prune::Pruned;
 pub use transact::TransactError;
-pub(crate) use guard::Guard;
 
 use crate::{
     BuildError,
@@ -39,26 +39,26 @@ use ticket::{Answer, Ticket};
 use transact::Outcome;
 use writer::Writer;
 
-mod options;
-mod connection;
-mod statements;
-mod guard;
-mod ffi;
-mod reentry;
-mod ticket;
-mod queue;
-mod threads;
-mod writer;
 mod batch;
 mod call;
-mod fence;
-mod transact;
-mod reader;
-mod recent;
-mod register;
-mod prune;
+mod connection;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
+mod fence;
+mod ffi;
+mod guard;
+mod options;
+mod prune;
+mod queue;
+mod reader;
+mod recent;
+mod reentry;
+mod register;
+mod statements;
+mod threads;
+mod ticket;
+mod transact;
+mod writer;
 
 /// A store in one SQLite file, which the application's own tables share.
 ///
@@ -148,10 +148,12 @@ impl SqliteStore {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let outcome = self
-            .owner
-            .alone(Wait::Async, |core, writer, ticket| transact::run(core, writer, ticket, work));
-        outcome.await.unwrap_or_else(|executed| Err(executed.into()))
+        let outcome = self.owner.alone(Wait::Async, |core, writer, ticket| {
+            transact::run(core, writer, ticket, work)
+        });
+        outcome
+            .await
+            .unwrap_or_else(|executed| Err(executed.into()))
     }
 
     /// [`transact`](Self::transact) that blocks the thread.
@@ -203,7 +205,9 @@ impl SqliteStore {
             .pragma_update(None, "query_only", true)
             .map_err(E::from)
             .and_then(|()| work(transaction.connection()));
-        let ended = transaction.connection().pragma_update(None, "query_only", false);
+        let ended = transaction
+            .connection()
+            .pragma_update(None, "query_only", false);
         writer.put(core, transaction);
         ended.map_err(E::from).and(outcome)
     }
@@ -212,7 +216,7 @@ impl SqliteStore {
     /// retention become tombstones, tombstones past their time are removed. At the end of
     /// the ledger the next pass starts over.
     ///
-    /// The writer does the same by itself when it is idle, unless
+    /// It blocks the thread. The writer does the same by itself when it is idle, unless
     /// [`background_pruning`](SqliteOptions::background_pruning) is off. Nothing is pruned
     /// while the wall clock differs by more than an hour from what it would be had it run
     /// evenly since the store was opened.
@@ -221,19 +225,7 @@ impl SqliteStore {
     ///
     /// When the ledger can't be read or written, or another process has the lock for longer
     /// than the store's budget.
-    pub async fn prune(&self, limit: usize) -> Result<Pruned, StoreError> {
-        let pruned = self
-            .owner
-            .alone(Wait::Async, move |core, writer, ticket| pass(core, writer, ticket, limit));
-        pruned.await.unwrap_or_else(|executed| Err(not_run(executed)))
-    }
-
-    /// [`prune`](Self::prune) that blocks the thread.
-    ///
-    /// # Errors
-    ///
-    /// As [`prune`](Self::prune).
-    pub fn prune_blocking(&self, limit: usize) -> Result<Pruned, StoreError> {
+    pub fn prune(&self, limit: usize) -> Result<Pruned, StoreError> {
         let pruned = self
             .owner
             .alone_blocking(move |core, writer, ticket| pass(core, writer, ticket, limit));
@@ -265,7 +257,12 @@ impl SqliteStore {
         });
         core.writer().open(&core)?;
         let threads = threads::start(&core).map_err(OpenError::Thread)?;
-        Ok(Self { owner: Arc::new(Owner { core, threads: Mutex::new(threads) }) })
+        Ok(Self {
+            owner: Arc::new(Owner {
+                core,
+                threads: Mutex::new(threads),
+            }),
+        })
     }
 }
 
@@ -307,7 +304,9 @@ impl Backend for Owner {
         if let Some(path) = &core.opener.path {
             let found = core
                 .readers
-                .with(&core.opener, path, |connection| reader::find(connection, identity))
+                .with(&core.opener, path, |connection| {
+                    reader::find(connection, identity)
+                })
                 .unwrap_or_else(|error| Err(unopened(error)));
             return Box::pin(future::ready(found));
         }
@@ -319,7 +318,9 @@ impl Backend for Owner {
                 writer.put(core, transaction);
                 found
             });
-            found.await.unwrap_or_else(|executed| Err(not_run(executed)))
+            found
+                .await
+                .unwrap_or_else(|executed| Err(not_run(executed)))
         })
     }
 
@@ -419,7 +420,10 @@ impl Core {
     ) -> (AloneJob, Outcome<T>) {
         let outcome = Outcome::new();
         let place = outcome.clone();
-        let deadline = self.clock.monotonic().saturating_add(self.opener.options.budget);
+        let deadline = self
+            .clock
+            .monotonic()
+            .saturating_add(self.opener.options.budget);
         let job = AloneJob::new(deadline, move |core, writer, ticket| {
             place.set(work(core, writer, ticket));
             Answer::Ran
@@ -440,14 +444,19 @@ impl Core {
 
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core").field("path", &self.opener.path).finish_non_exhaustive()
+        f.debug_struct("Core")
+            .field("path", &self.opener.path)
+            .finish_non_exhaustive()
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         self.core.queue.close();
-        let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let threads = self
+            .threads
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
             // The last handle may have been a handler's, whose thread can't join itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
@@ -485,33 +494,29 @@ fn pass(
     let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
     let pruned = prune::prune(core, &transaction, &mut writer.walk, limit, waits);
     writer.put(core, transaction);
-    pruned?.ok_or(StoreError {
-        what: "another process keeps the database locked; prune later",
-        source: None,
-    })
+    let locked = "another process keeps the database locked; prune later";
+    pruned?.ok_or_else(|| StoreError::new(locked).retryable())
 }
 
 /// Why work of the runtime's own was not run.
 fn not_run(executed: Executed) -> StoreError {
     match executed {
-        Executed::Storage(error) | Executed::Unknown(error) => error,
+        Executed::Storage(error) | Executed::Unknown(_, error) => error,
         // The others are a call's own, but for the two that say that time was short.
         Executed::Busy
         | Executed::DeadlineExceeded
         | Executed::Committed(_)
         | Executed::Found(_)
-        | Executed::RolledBack(_) => StoreError {
-            what: "the writer had no time within the budget; ask again",
-            source: None,
-        },
+        | Executed::RolledBack(_) => {
+            StoreError::new("the writer had no time within the budget; ask again").retryable()
+        }
     }
 }
 
 fn unopened(error: OpenError) -> StoreError {
-    StoreError {
-        what: "the database can't be opened for reading; check the file and its folder",
-        source: Some(Box::new(error)),
-    }
+    StoreError::new("the database can't be opened for reading; check the file and its folder")
+        .retryable()
+        .caused_by(error)
 }
 
 fn misuse(what: &str) -> rusqlite::Error {

@@ -1,11 +1,6 @@
 //! How a store is opened, and why it can't be.
 
-use std::{
-    fmt,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use rusqlite::Connection;
 
@@ -66,7 +61,9 @@ pub enum OpenError {
     #[error("the database file can't be opened; check that its folder exists and may be written")]
     CannotOpen(#[source] rusqlite::Error),
     /// The file is something else than a database.
-    #[error("the file is not an SQLite database; name another one, or remove it if it can be spared")]
+    #[error(
+        "the file is not an SQLite database; name another one, or remove it if it can be spared"
+    )]
     NotADatabase(#[source] rusqlite::Error),
     /// A newer version of this crate has written the ledger.
     #[error(
@@ -225,7 +222,9 @@ impl SqliteOptions {
     }
 
     pub(super) fn clock_or_system(&self) -> Arc<dyn Clock> {
-        self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock::new()))
+        self.clock
+            .clone()
+            .unwrap_or_else(|| Arc::new(SystemClock::new()))
     }
 }
 

@@ -63,7 +63,11 @@ pub(super) struct Epoch {
 
 impl Epoch {
     pub(super) fn now(clock: &dyn Clock) -> Self {
-        Self { wall: clock.wall(), monotonic: clock.monotonic(), warned: AtomicBool::new(false) }
+        Self {
+            wall: clock.wall(),
+            monotonic: clock.monotonic(),
+            warned: AtomicBool::new(false),
+        }
     }
 
     /// Whether the wall clock has gone elsewhere than the monotonic one; says so once.
@@ -96,7 +100,9 @@ impl Walk {
         if self.after != 0 {
             return Duration::ZERO;
         }
-        let Some(due) = self.next_due else { return LONGEST_REST };
+        let Some(due) = self.next_due else {
+            return LONGEST_REST;
+        };
         let wait = due.0.saturating_sub(Timestamp::now(clock).0);
         Duration::from_millis(u64::try_from(wait).unwrap_or(0)).min(LONGEST_REST)
     }
@@ -112,11 +118,17 @@ pub(super) fn prune(
     wait: impl FnMut() -> bool,
 ) -> Result<Option<Pruned>, StoreError> {
     if core.epoch.has_jumped(&*core.clock) {
-        return Ok(Some(Pruned { halted: true, ..Pruned::default() }));
+        return Ok(Some(Pruned {
+            halted: true,
+            ..Pruned::default()
+        }));
     }
     let now = Timestamp::now(&*core.clock);
     let rows = look(transaction.connection(), walk.after, limit).map_err(unreadable)?;
-    let mut pruned = Pruned { looked_at: rows.len(), ..Pruned::default() };
+    let mut pruned = Pruned {
+        looked_at: rows.len(),
+        ..Pruned::default()
+    };
     let mut due_later = None;
     let mut doomed = Vec::new();
     for row in &rows {
@@ -218,7 +230,12 @@ mod tests {
 
     #[test]
     fn a_receipt_is_a_tombstone_before_it_is_forgotten() {
-        let mut row = RowTimes { seq: 1, expires_at: 10, forget_at: 20, is_tombstone: false };
+        let mut row = RowTimes {
+            seq: 1,
+            expires_at: 10,
+            forget_at: 20,
+            is_tombstone: false,
+        };
         assert_eq!(row.fate(Timestamp(9)), Fate::Stays(Timestamp(10)));
         assert_eq!(row.fate(Timestamp(10)), Fate::Expires);
         assert_eq!(row.fate(Timestamp(30)), Fate::Expires);

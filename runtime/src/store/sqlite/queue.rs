@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     clock::Clock,
     effect::transactional::{Executed, TransactionalCall},
+    operation::id::OperationId,
     store::{
         StoreError,
         sqlite::{
@@ -184,7 +185,10 @@ impl Queue {
                     }
                     inner
                 }
-                None => self.work.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .work
+                    .wait(inner)
+                    .unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
@@ -221,7 +225,9 @@ impl Queue {
                 }
             }
         }
-        inner.running.extend(calls.iter().map(|call| Arc::clone(&call.ticket)));
+        inner
+            .running
+            .extend(calls.iter().map(|call| Arc::clone(&call.ticket)));
         self.waiting.store(inner.jobs.len(), Ordering::Release);
         (!calls.is_empty()).then_some(Batch::Calls(calls))
     }
@@ -270,7 +276,9 @@ impl Queue {
                 None => {
                     inner.watch = Watch::Asleep;
                     quiet = false;
-                    self.watch.wait(inner).unwrap_or_else(PoisonError::into_inner)
+                    self.watch
+                        .wait(inner)
+                        .unwrap_or_else(PoisonError::into_inner)
                 }
             };
         }
@@ -346,7 +354,10 @@ impl AloneJob {
         deadline: Duration,
         work: impl FnOnce(&Core, &mut Writer, &Ticket) -> Answer + Send + 'static,
     ) -> Self {
-        Self { ticket: Arc::new(Ticket::new(deadline)), work: Some(Box::new(work)) }
+        Self {
+            ticket: Arc::new(Ticket::new(deadline)),
+            work: Some(Box::new(work)),
+        }
     }
 
     pub(super) fn run(mut self, core: &Core, writer: &mut Writer) {
@@ -360,38 +371,50 @@ impl AloneJob {
     }
 }
 
-/// Only a writer that died leaves a job unanswered; a sealed one may be committed.
-fn last_words(ticket: &Ticket) {
-    let error = StoreError {
-        what: "the writer stopped in the middle of its work; ask again with the same key",
-        source: None,
-    };
-    let outcome =
-        if ticket.is_sealed() { Executed::Unknown(error) } else { Executed::Storage(error) };
-    ticket.answer(Answer::Executed(outcome));
+/// What is said of a job that only a panicking writer leaves unanswered.
+fn stopped() -> StoreError {
+    StoreError::new("the writer stopped in the middle of its work; ask again with the same key")
+        .retryable()
 }
 
 impl Drop for CallJob {
     fn drop(&mut self) {
-        last_words(&self.ticket);
+        let outcome = match self.outcome.take() {
+            // Its transaction was about to commit, or has.
+            Some(Executed::Committed(receipt)) => {
+                Executed::Unknown(receipt.operation_id, stopped())
+            }
+            _ => Executed::Storage(stopped()), // It is rolled back with its connection.
+        };
+        self.ticket.answer(Answer::Executed(outcome));
     }
 }
 
 impl Drop for AloneJob {
     fn drop(&mut self) {
-        last_words(&self.ticket);
+        let outcome = if self.ticket.is_sealed() {
+            // Such work is no operation; its caller is told the error alone.
+            Executed::Unknown(OperationId::generate(), stopped())
+        } else {
+            Executed::Storage(stopped())
+        };
+        self.ticket.answer(Answer::Executed(outcome));
     }
 }
 
 impl fmt::Debug for CallJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallJob").field("ticket", &self.ticket).finish_non_exhaustive()
+        f.debug_struct("CallJob")
+            .field("ticket", &self.ticket)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for AloneJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AloneJob").field("ticket", &self.ticket).finish_non_exhaustive()
+        f.debug_struct("AloneJob")
+            .field("ticket", &self.ticket)
+            .finish_non_exhaustive()
     }
 }
 
@@ -401,9 +424,10 @@ fn weight(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len(),
         Value::Array(values) => values.iter().map(weight).sum(),
-        Value::Object(members) => {
-            members.iter().map(|(name, value)| name.len() + 24 + weight(value)).sum()
-        }
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, value)| name.len() + 24 + weight(value))
+            .sum(),
     };
     size_of::<Value>() + inside
 }

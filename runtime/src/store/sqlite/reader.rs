@@ -12,10 +12,7 @@ use crate::{
     store::{
         StoreError,
         sqlite::{
-            call::unreadable,
-            connection::Opener,
-            options::OpenError,
-            statements::FIND_BY_TEXT,
+            call::unreadable, connection::Opener, options::OpenError, statements::FIND_BY_TEXT,
             writer::read_stored,
         },
     },
@@ -67,7 +64,9 @@ impl Readers {
             }
         }
         let first = self.next.fetch_add(1, Ordering::Relaxed) % self.places.len();
-        self.places[first].lock().unwrap_or_else(PoisonError::into_inner)
+        self.places[first]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,7 +79,10 @@ pub(super) fn find(
         .prepare_cached(FIND_BY_TEXT)
         .and_then(|mut statement| {
             statement
-                .query_row((identity.key.as_str(), &*identity.scope, &*identity.tool), read_stored)
+                .query_row(
+                    (identity.key.as_str(), &*identity.scope, &*identity.tool),
+                    read_stored,
+                )
                 .optional()
         })
         .map_err(unreadable)?

@@ -29,9 +29,8 @@ pub(super) fn refuse() -> Result<(), StoreError> {
     if !INSIDE.get() {
         return Ok(());
     }
-    Err(StoreError {
-        what: "a tool can't be called from inside a handler, nor can the store be; write \
-               through the handler's own `Tx`, or call after it has returned",
-        source: None,
-    })
+    Err(StoreError::new(
+        "a tool can't be called from inside a handler, nor can the store be used; write through \
+         the handler's own `Tx`, or call after it has returned",
+    ))
 }

@@ -34,7 +34,10 @@ impl ContractRow {
 
     pub(super) fn from_id(id: i64) -> Self {
         let version = id & ((1 << VERSION_BITS) - 1);
-        Self { tool: id >> VERSION_BITS, version: u32::try_from(version).unwrap_or(u32::MAX) }
+        Self {
+            tool: id >> VERSION_BITS,
+            version: u32::try_from(version).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -51,15 +54,18 @@ pub(super) fn register(
     if let Some(ids) = known(transaction.connection(), contracts, check)? {
         return Ok(ids);
     }
-    let deadline = core.clock.monotonic().saturating_add(core.opener.options.budget);
+    let deadline = core
+        .clock
+        .monotonic()
+        .saturating_add(core.opener.options.budget);
     let locked = transaction
         .lock(core, || core.clock.monotonic() < deadline)
         .map_err(|error| BuildError::Store(unreadable(error)))?;
     if !locked {
-        return Err(BuildError::Store(StoreError {
-            what: "another process keeps the database locked; end it, or build again",
-            source: None,
-        }));
+        return Err(BuildError::Store(
+            StoreError::new("another process keeps the database locked; end it, or build again")
+                .retryable(),
+        ));
     }
     let ids = record(transaction.connection(), contracts, check)?;
     transaction
@@ -76,8 +82,13 @@ fn known(
 ) -> Result<Option<Vec<i64>>, BuildError> {
     let mut ids = Vec::with_capacity(contracts.len());
     for contract in contracts {
-        let Some(tool) = find_tool(connection, &contract.tool)? else { return Ok(None) };
-        let row = ContractRow { tool, version: contract.version };
+        let Some(tool) = find_tool(connection, &contract.tool)? else {
+            return Ok(None);
+        };
+        let row = ContractRow {
+            tool,
+            version: contract.version,
+        };
         match find(connection, row)? {
             Some(stored) if stored == contract.json => check(&stored, contract)?,
             _ => return Ok(None), // New, or changed in a way that is checked under the lock.
@@ -97,16 +108,24 @@ fn record(
         let tool = match find_tool(connection, &contract.tool)? {
             Some(tool) => tool,
             None => {
-                connection.execute(INSERT_TOOL, [&contract.tool]).map_err(store)?;
+                connection
+                    .execute(INSERT_TOOL, [&contract.tool])
+                    .map_err(store)?;
                 connection.last_insert_rowid()
             }
         };
-        let row = ContractRow { tool, version: contract.version };
+        let row = ContractRow {
+            tool,
+            version: contract.version,
+        };
         if let Some(stored) = find(connection, row)? {
             check(&stored, contract)?;
         }
         connection
-            .execute(UPSERT_CONTRACT, (tool, contract.version, contract.json.to_string()))
+            .execute(
+                UPSERT_CONTRACT,
+                (tool, contract.version, contract.json.to_string()),
+            )
             .map_err(store)?;
         ids.push(row.id());
     }
@@ -114,7 +133,10 @@ fn record(
 }
 
 fn find_tool(connection: &Connection, name: &str) -> Result<Option<i64>, BuildError> {
-    connection.query_row(FIND_TOOL, [name], |row| row.get(0)).optional().map_err(store)
+    connection
+        .query_row(FIND_TOOL, [name], |row| row.get(0))
+        .optional()
+        .map_err(store)
 }
 
 fn find(
@@ -125,12 +147,12 @@ fn find(
         .query_row(FIND_CONTRACT, (row.tool, row.version), |row| row.get(0))
         .optional()
         .map_err(store)?;
-    text.map(|text| serde_json::from_str(&text)).transpose().map_err(|error| {
-        BuildError::Store(StoreError {
-            what: "a contract in the ledger is not JSON; the ledger was changed from outside",
-            source: Some(Box::new(error)),
+    text.map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|error| {
+            let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
+            BuildError::Store(StoreError::new(what).caused_by(error))
         })
-    })
 }
 
 fn store(error: rusqlite::Error) -> BuildError {

@@ -8,19 +8,19 @@ CREATE TABLE idempotent_ledger (
 ) STRICT, WITHOUT ROWID;
 
 -- Scopes by their text form. A row is never removed: ids are cached.
-CREATE TABLE idempotent_scope (
+CREATE TABLE idempotent_scopes (
     id INTEGER PRIMARY KEY,
     scope TEXT NOT NULL UNIQUE
 ) STRICT;
 
 -- Tools by name. A row is never removed: ids are cached.
-CREATE TABLE idempotent_tool (
+CREATE TABLE idempotent_tools (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE
 ) STRICT;
 
 -- What each version of a tool promised, as JSON.
-CREATE TABLE idempotent_contract (
+CREATE TABLE idempotent_contracts (
     tool INTEGER NOT NULL,
     version INTEGER NOT NULL,
     contract TEXT NOT NULL,
@@ -30,7 +30,7 @@ CREATE TABLE idempotent_contract (
 -- Receipts and tombstones, appended in the order of their commits.
 -- A tombstone is a receipt whose operation, fingerprint and result are null.
 -- Times are milliseconds since 1970. `result` is last: all else is read without it.
-CREATE TABLE idempotent_operation (
+CREATE TABLE idempotent_operations (
     seq INTEGER PRIMARY KEY,
     operation_id BLOB,
     key TEXT NOT NULL,
@@ -44,6 +44,6 @@ CREATE TABLE idempotent_operation (
 ) STRICT;
 
 -- The identity. Key first, as given: keys that are made in time order share pages.
-CREATE UNIQUE INDEX idempotent_identity ON idempotent_operation (key, scope, tool);
+CREATE UNIQUE INDEX idempotent_identity ON idempotent_operations (key, scope, tool);
 
 INSERT INTO idempotent_ledger (name, value) VALUES ('schema', 1), ('fence', 0);

@@ -22,9 +22,9 @@ pub(super) const TEMPORARY_OBJECTS: &str = "SELECT type, name FROM sqlite_temp_s
      ORDER BY type = 'table', type = 'view'";
 
 /// A receipt by its identity and operation, to settle a lost commit.
-pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_operation \
+pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_operations \
      WHERE key = ?1 AND tool = ?3 AND operation_id = ?4 \
-     AND scope = (SELECT id FROM idempotent_scope WHERE scope = ?2)";
+     AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
 
 /// Makes what the fence's transaction read final: a lost commit's frames that no reader
 /// sees are overwritten, and can't come back from the log after a crash.
@@ -32,38 +32,35 @@ pub(super) const RAISE_FENCE: &str =
     "UPDATE idempotent_ledger SET value = value + 1 WHERE name = 'fence'";
 
 /// The identity's row, for a connection that caches no ids.
-pub(super) const FIND_BY_TEXT: &str =
-    "SELECT o.operation_id, o.version, o.fingerprint, o.expires_at, o.result \
-     FROM idempotent_operation AS o \
-     WHERE o.key = ?1 AND o.scope = (SELECT id FROM idempotent_scope WHERE scope = ?2) \
-     AND o.tool = (SELECT id FROM idempotent_tool WHERE name = ?3)";
+pub(super) const FIND_BY_TEXT: &str = "SELECT o.operation_id, o.version, o.fingerprint, o.expires_at, o.result \
+     FROM idempotent_operations AS o \
+     WHERE o.key = ?1 AND o.scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2) \
+     AND o.tool = (SELECT id FROM idempotent_tools WHERE name = ?3)";
 
-pub(super) const FIND_TOOL: &str = "SELECT id FROM idempotent_tool WHERE name = ?1";
-pub(super) const INSERT_TOOL: &str = "INSERT INTO idempotent_tool (name) VALUES (?1)";
+pub(super) const FIND_TOOL: &str = "SELECT id FROM idempotent_tools WHERE name = ?1";
+pub(super) const INSERT_TOOL: &str = "INSERT INTO idempotent_tools (name) VALUES (?1)";
 pub(super) const FIND_CONTRACT: &str =
-    "SELECT contract FROM idempotent_contract WHERE tool = ?1 AND version = ?2";
+    "SELECT contract FROM idempotent_contracts WHERE tool = ?1 AND version = ?2";
 
 /// Replaces a contract only by one that the caller found compatible.
-pub(super) const UPSERT_CONTRACT: &str =
-    "INSERT INTO idempotent_contract (tool, version, contract) VALUES (?1, ?2, ?3) \
+pub(super) const UPSERT_CONTRACT: &str = "INSERT INTO idempotent_contracts (tool, version, contract) VALUES (?1, ?2, ?3) \
      ON CONFLICT (tool, version) DO UPDATE SET contract = excluded.contract";
 
 /// A stretch of the ledger, oldest first, without reading results.
-pub(super) const WALK: &str =
-    "SELECT seq, expires_at, forget_at, result IS NULL FROM idempotent_operation \
+pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, result IS NULL FROM idempotent_operations \
      WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 
 /// A receipt past its retention refuses its key and tells nothing more.
 ///
 /// The row was read without the lock, so it is judged again: another process may have
 /// pruned it, and its number may be a new receipt's.
-pub(super) const BURY: &str = "UPDATE idempotent_operation \
+pub(super) const BURY: &str = "UPDATE idempotent_operations \
      SET operation_id = NULL, fingerprint = NULL, result = NULL \
      WHERE seq = ?1 AND expires_at <= ?2 AND result IS NOT NULL";
 
 /// Frees a key. Nothing else does.
 pub(super) const FORGET: &str =
-    "DELETE FROM idempotent_operation WHERE seq = ?1 AND forget_at <= ?2 AND result IS NULL";
+    "DELETE FROM idempotent_operations WHERE seq = ?1 AND forget_at <= ?2 AND result IS NULL";
 
 /// The name of the savepoint around one call of a batch; refused to handlers.
 pub(super) const SAVEPOINT_PREFIX: &str = "idempotent_";
@@ -108,12 +105,12 @@ impl Sql {
             release: text("RELEASE idempotent_call"),
             find: text(
                 "SELECT operation_id, version, fingerprint, expires_at, result \
-                 FROM idempotent_operation WHERE key = ?1 AND scope = ?2 AND tool = ?3",
+                 FROM idempotent_operations WHERE key = ?1 AND scope = ?2 AND tool = ?3",
             ),
-            find_scope: text("SELECT id FROM idempotent_scope WHERE scope = ?1"),
-            insert_scope: text("INSERT INTO idempotent_scope (scope) VALUES (?1)"),
+            find_scope: text("SELECT id FROM idempotent_scopes WHERE scope = ?1"),
+            insert_scope: text("INSERT INTO idempotent_scopes (scope) VALUES (?1)"),
             insert_receipt: text(
-                "INSERT INTO idempotent_operation (operation_id, key, scope, tool, version, \
+                "INSERT INTO idempotent_operations (operation_id, key, scope, tool, version, \
                  fingerprint, expires_at, forget_at, result) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             ),

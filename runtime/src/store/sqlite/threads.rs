@@ -27,7 +27,9 @@ const PRUNE_PATIENCE: Duration = Duration::from_secs(5);
 pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
     let writer = {
         let core = Arc::clone(core);
-        thread::Builder::new().name("idempotent-writer".into()).spawn(move || write(&core))?
+        thread::Builder::new()
+            .name("idempotent-writer".into())
+            .spawn(move || write(&core))?
     };
     let watch = {
         let core = Arc::clone(core);
@@ -98,9 +100,7 @@ fn prune_a_little(core: &Core) -> Duration {
     let pruned = prune(core, &transaction, &mut writer.walk, PRUNE_ROWS, || false);
     writer.put(core, transaction);
     match pruned {
-        Ok(Some(pruned)) if !pruned.halted => {
-            writer.walk.rest(&*core.clock).max(PRUNE_PAUSE)
-        }
+        Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(&*core.clock).max(PRUNE_PAUSE),
         Ok(_) => PRUNE_PATIENCE,
         Err(error) => {
             tracing::warn!(%error, "the ledger can't be pruned");

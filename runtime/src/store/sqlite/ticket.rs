@@ -83,10 +83,6 @@ impl Ticket {
         self.state.load(Ordering::Acquire) == SEALED
     }
 
-    pub(super) fn is_queued(&self) -> bool {
-        self.state.load(Ordering::Acquire) == QUEUED
-    }
-
     /// The caller leaves; a call that has not begun is dropped whole.
     pub(super) fn abandon(&self) {
         self.change(QUEUED, ABANDONED);
@@ -100,7 +96,8 @@ impl Ticket {
         if self.change(QUEUED, ABANDONED) {
             return Some(Executed::Busy);
         }
-        self.change(BEGUN, CONDEMNED).then_some(Executed::DeadlineExceeded)
+        self.change(BEGUN, CONDEMNED)
+            .then_some(Executed::DeadlineExceeded)
     }
 
     /// Whether the call can still run or is about to be answered.
@@ -109,7 +106,9 @@ impl Ticket {
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
-        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.state
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Answers the caller. Only the first answer counts.
@@ -136,7 +135,10 @@ impl Ticket {
             if let Some(answer) = slot.answer.take() {
                 return answer;
             }
-            slot = self.answered.wait(slot).unwrap_or_else(PoisonError::into_inner);
+            slot = self
+                .answered
+                .wait(slot)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -175,7 +177,10 @@ mod tests {
     fn a_condemned_call_is_never_sealed() {
         let ticket = Ticket::new(NOON);
         assert!(ticket.begin());
-        assert!(matches!(ticket.expire(NOON), Some(Executed::DeadlineExceeded)));
+        assert!(matches!(
+            ticket.expire(NOON),
+            Some(Executed::DeadlineExceeded)
+        ));
         assert!(!ticket.seal());
     }
 

@@ -144,7 +144,7 @@ impl<E> From<Executed> for TransactError<E> {
             | Executed::Found(_)
             | Executed::RolledBack(RunError::InvalidArguments(_)) => Self::Busy,
             Executed::Storage(error) => Self::Storage(error),
-            Executed::Unknown(error) => Self::Unknown(error),
+            Executed::Unknown(_, error) => Self::Unknown(error),
         }
     }
 }

@@ -47,7 +47,11 @@ pub(super) struct Memo {
 impl Writer {
     /// A writer without a connection, to be opened.
     pub(super) fn closed() -> Self {
-        Self { connection: None, memo: Memo::default(), walk: Walk::default() }
+        Self {
+            connection: None,
+            memo: Memo::default(),
+            walk: Walk::default(),
+        }
     }
 
     pub(super) fn open(&mut self, core: &Core) -> Result<(), OpenError> {
@@ -60,13 +64,15 @@ impl Writer {
         match self.connection.take() {
             Some(connection) => Ok(connection),
             // What was in memory is gone with its connection.
-            None if core.opener.path.is_none() => Err(StoreError {
-                what: "the store in memory has lost its connection; open a new one",
-                source: None,
-            }),
-            None => self.reopen(core).map_err(|error| StoreError {
-                what: "the database can't be opened again after a failure; check its disk",
-                source: Some(Box::new(error)),
+            None if core.opener.path.is_none() => Err(StoreError::new(
+                "the store in memory has lost its connection; open a new one",
+            )),
+            None => self.reopen(core).map_err(|error| {
+                StoreError::new(
+                    "the database can't be opened again after a failure; check its disk",
+                )
+                .retryable()
+                .caused_by(error)
             }),
         }
     }
@@ -149,12 +155,17 @@ impl Memo {
 impl Transaction {
     /// Runs one of the runtime's own statements that returns no row.
     pub(super) fn command(&self, sql: &str) -> rusqlite::Result<()> {
-        self.run(|connection| connection.prepare_cached(sql)?.execute([])).map(|_| ())
+        self.run(|connection| connection.prepare_cached(sql)?.execute([]))
+            .map(|_| ())
     }
 
     /// Leaves no transaction open.
     pub(super) fn recover(&self, core: &Core) -> rusqlite::Result<()> {
-        if self.is_autocommit() { Ok(()) } else { self.command(&core.sql.rollback) }
+        if self.is_autocommit() {
+            Ok(())
+        } else {
+            self.command(&core.sql.rollback)
+        }
     }
 
     /// Begins a transaction under the write lock, as soon as no other process has it.
@@ -197,11 +208,11 @@ pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, Stor
     let fingerprint = match Fingerprint::from_stored(row.get_ref(2)?.as_blob()?) {
         Ok(fingerprint) => fingerprint,
         Err(unknown) => {
-            return Ok(Err(StoreError {
-                what: "a receipt has a fingerprint of an unknown format; open the ledger with \
-                       the version of idempotent-tool that wrote it",
-                source: Some(Box::new(unknown)),
-            }));
+            let error = StoreError::new(
+                "a receipt has a fingerprint of an unknown format; open the ledger with the \
+                 version of idempotent-tool that wrote it",
+            );
+            return Ok(Err(error.caused_by(unknown)));
         }
     };
     let version = row.get(1)?;
@@ -210,10 +221,9 @@ pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, Stor
         Ok(result) => result,
         Err(_) => {
             // The parser's error may quote the result.
-            return Ok(Err(StoreError {
-                what: "a receipt's result is not JSON; the ledger was changed from outside",
-                source: None,
-            }));
+            return Ok(Err(StoreError::new(
+                "a receipt's result is not JSON; the ledger was changed from outside",
+            )));
         }
     };
     Ok(Ok(Stored::Receipt(Receipt {

@@ -24,9 +24,9 @@ fn objects_are_closed_integers_bounded_and_nulls_of_options_gone() {
                     "additionalProperties": false,
                     "required": ["a"],
                     "properties": {
-                        "a": integer("int64", i64::MIN.into(), i64::MAX.into()),
+                        "a": integer("int64", &i64::MIN.into(), &i64::MAX.into()),
                         "z": with_default(
-                            integer("int64", i64::MIN.into(), i64::MAX.into()), json!(0)),
+                            integer("int64", &i64::MIN.into(), &i64::MAX.into()), 0),
                     },
                 },
                 "pinned": { "type": "boolean", "default": false },
@@ -38,18 +38,18 @@ fn objects_are_closed_integers_bounded_and_nulls_of_options_gone() {
                     "maximum": u32::MAX,
                     "default": 5,
                 },
-                "needed": integer("int64", i64::MIN.into(), i64::MAX.into()),
+                "needed": integer("int64", &i64::MIN.into(), &i64::MAX.into()),
             },
         })
     );
 }
 
-fn integer(format: &str, minimum: Number, maximum: Number) -> Value {
+fn integer(format: &str, minimum: &Number, maximum: &Number) -> Value {
     json!({ "type": "integer", "format": format, "minimum": minimum, "maximum": maximum })
 }
 
-fn with_default(mut schema: Value, default: Value) -> Value {
-    schema["default"] = default;
+fn with_default(mut schema: Value, default: i64) -> Value {
+    schema["default"] = json!(default);
     schema
 }
 

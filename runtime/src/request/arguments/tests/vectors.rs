@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
+
 use super::*;
 
 const CASES: &str = include_str!("../../../../../tests/cases/canonical.json");

@@ -1,0 +1,12 @@
+use idempotent_tool::{Failure, Tx, idempotent_tool};
+
+#[idempotent_tool(operation = "create:v1")]
+fn create(
+    /// The transaction.
+    /// It is open.
+    _tx: &Tx,
+) -> Result<u64, Failure> {
+    Ok(1)
+}
+
+fn main() {}

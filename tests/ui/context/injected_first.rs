@@ -1,0 +1,8 @@
+use idempotent_tool::{Failure, Tx, idempotent_tool};
+
+#[idempotent_tool(operation = "create:v1")]
+fn create(#[state] table: &String, _tx: &Tx) -> Result<u64, Failure> {
+    Ok(table.len() as u64)
+}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use idempotent_tool::{Failure, Tx, idempotent_tool};
+
+fn may_create() -> bool {
+    true
+}
+
+#[idempotent_tool(operation = "create:v1", authorize = may_create)]
+fn create(_tx: &Tx) -> Result<u64, Failure> {
+    Ok(1)
+}
+
+fn main() {}

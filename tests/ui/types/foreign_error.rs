@@ -1,0 +1,8 @@
+use idempotent_tool::{Tx, idempotent_tool};
+
+#[idempotent_tool(operation = "create:v1")]
+fn create(_tx: &Tx) -> Result<u64, std::fmt::Error> {
+    Ok(1)
+}
+
+fn main() {}

@@ -1,0 +1,5 @@
+fn register<T: idempotent_tool::Tool>() {}
+
+fn main() {
+    register::<String>();
+}

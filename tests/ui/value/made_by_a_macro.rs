@@ -1,0 +1,8 @@
+use idempotent_tool::{Failure, Tx, idempotent_tool};
+
+#[idempotent_tool(operation = "create:v1", title = concat!("a", "b"))]
+fn create(_tx: &Tx) -> Result<u64, Failure> {
+    Ok(1)
+}
+
+fn main() {}
