@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use idempotent_tool::{
-    Access, Asked, Caller, Failure, Scope, SqliteStore, Toolbox, Tx, idempotent_tool,
+    Access, Asked, Caller, Failure, Scope, SqliteStore, Synchronous, Toolbox, Tx, idempotent_tool,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,12 @@ pub struct Ours {
 
 impl Ours {
     pub fn open(path: &Path) -> Self {
-        let store = SqliteStore::open(path).expect("a store");
+        Self::open_with(path, Synchronous::Full)
+    }
+
+    pub fn open_with(path: &Path, synchronous: Synchronous) -> Self {
+        let store =
+            SqliteStore::options().synchronous(synchronous).open(path).expect("a store");
         store.transact_blocking(|tx| tx.execute_batch(NOTES)).expect("the notes");
         let toolbox = Toolbox::builder(store)
             .authorize(|caller: &Caller, asked: &Asked<'_>| {
@@ -109,7 +114,10 @@ pub fn new_keys_on(ours: &Ours, load: Load) -> Measured {
 
 /// New keys from all callers, each of them in a thread.
 pub fn new_keys_blocking(path: &Path, load: Load) -> Measured {
-    let ours = Ours::open(path);
+    blocking_on(&Ours::open(path), load)
+}
+
+pub fn blocking_on(ours: &Ours, load: Load) -> Measured {
     threads(load, |_| {
         || {
             assert!(!ours.call_blocking(&load.keys.next()), "a new key was replayed");
