@@ -28,6 +28,7 @@ use crate::{
             connection::{is_busy, temporary_objects},
             ffi,
             guard::Denied,
+            key::LedgerKey,
             queue::CallJob,
             reentry::InHandler,
             register::ContractRow,
@@ -154,7 +155,7 @@ fn find(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<Found> {
     let found = tx.run(|connection| {
         connection
             .prepare_cached(&core.sql.find)?
-            .query_row((identity.key.as_str(), scope, tool), read_stored)
+            .query_row((LedgerKey::from(&identity.key), scope, tool), read_stored)
             .optional()
     })?;
     Ok(found.transpose())
@@ -306,19 +307,8 @@ fn record(
 ) -> rusqlite::Result<Receipt> {
     let call = &tx.call;
     let identity = &call.identity;
-    let scope = match memo.find_scope(core, tx, &identity.scope)? {
-        Some(id) => id,
-        None => {
-            tx.run(|connection| {
-                connection
-                    .prepare_cached(&core.sql.insert_scope)?
-                    .execute([&*identity.scope])
-            })?;
-            let id = tx.last_insert_rowid();
-            memo.wrote_scope(&identity.scope, id);
-            id
-        }
-    };
+    let known = memo.find_scope(core, tx, &identity.scope)?;
+    let scope = known.map_or_else(|| record_scope(core, memo, tx), Ok)?;
     let contract = ContractRow::from_id(call.tool.contract_id);
     let expires_at = Timestamp::now(&*core.clock).plus(call.tool.retention);
     let forget_at = expires_at.plus(call.tool.tombstone);
@@ -327,7 +317,7 @@ fn record(
             .prepare_cached(&core.sql.insert_receipt)?
             .execute((
                 tx.operation_id.as_bytes(),
-                identity.key.as_str(),
+                LedgerKey::from(&identity.key),
                 scope,
                 contract.tool,
                 call.tool.version,
@@ -344,6 +334,18 @@ fn record(
         result,
         expires_at,
     })
+}
+
+fn record_scope(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<i64> {
+    let scope = &tx.call.identity.scope;
+    tx.run(|connection| {
+        connection
+            .prepare_cached(&core.sql.insert_scope)?
+            .execute([&**scope])
+    })?;
+    let id = tx.last_insert_rowid();
+    memo.wrote_scope(scope, id);
+    Ok(id)
 }
 
 /// Takes back what one call wrote.

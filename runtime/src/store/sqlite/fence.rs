@@ -6,6 +6,7 @@ use crate::{
     effect::{transactional::Executed, tx::Tx},
     store::sqlite::{
         Core,
+        key::LedgerKey,
         queue::CallJob,
         register::ContractRow,
         statements::{HAS_OPERATION, RAISE_FENCE},
@@ -35,7 +36,7 @@ pub(super) fn settle(core: &Core, tx: &Tx, jobs: &[CallJob]) -> Settled {
         .guard()
         .failpoints
         .as_ref()
-        .is_some_and(|failpoints| failpoints.hides_the_outcome())
+        .is_some_and(super::failpoints::Failpoints::hides_the_outcome)
     {
         return Settled::Unknown;
     }
@@ -67,7 +68,7 @@ fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<Settle
         };
         let identity = &job.call.identity;
         let found = statement.exists((
-            identity.key.as_str(),
+            LedgerKey::from(&identity.key),
             &*identity.scope,
             ContractRow::from_id(job.call.tool.contract_id).tool,
             receipt.operation_id.as_bytes(),

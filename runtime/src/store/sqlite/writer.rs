@@ -217,14 +217,11 @@ pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, Stor
     };
     let version = row.get(1)?;
     let expires_at = Timestamp(row.get(3)?);
-    let result = match RawValue::from_string(row.get(4)?) {
-        Ok(result) => result,
-        Err(_) => {
-            // The parser's error may quote the result.
-            return Ok(Err(StoreError::new(
-                "a receipt's result is not JSON; the ledger was changed from outside",
-            )));
-        }
+    let Ok(result) = RawValue::from_string(row.get(4)?) else {
+        // The parser's error is left out: it may quote the result.
+        return Ok(Err(StoreError::new(
+            "a receipt's result is not JSON; the ledger was changed from outside",
+        )));
     };
     Ok(Ok(Stored::Receipt(Receipt {
         operation_id: OperationId::from_bytes(operation_id),
