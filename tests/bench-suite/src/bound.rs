@@ -34,7 +34,10 @@ struct Caller(Arc<Queue>);
 impl Caller {
     fn push(&self) -> oneshot::Receiver<()> {
         let (done, answered) = oneshot::channel();
-        self.0.jobs.lock().expect("a queue").0.push(Job { body: BODY.to_owned(), done });
+        self.0.jobs.lock().expect("a queue").0.push(Job {
+            body: BODY.to_owned(),
+            done,
+        });
         self.0.work.notify_one();
         answered
     }
@@ -96,7 +99,10 @@ fn write(connection: &Connection, queue: &Queue) {
         let batch: Vec<Job> = waiting.0.drain(..count).collect();
         drop(waiting);
         let run = |sql: &str| {
-            connection.prepare_cached(sql).and_then(|mut sql| sql.execute([])).expect("a commit");
+            connection
+                .prepare_cached(sql)
+                .and_then(|mut sql| sql.execute([]))
+                .expect("a commit");
         };
         run("BEGIN IMMEDIATE");
         for job in &batch {

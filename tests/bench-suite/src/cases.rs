@@ -6,8 +6,7 @@ use crate::{
     bound,
     hand::{self, Layout},
     load::{Keys, Load, Measured},
-    ours,
-    replays,
+    ours, replays,
     report::{Asked, Report, Row},
     vfs,
 };
@@ -38,7 +37,11 @@ impl Plan {
     }
 
     pub fn load(self, callers: usize, keys: Keys) -> Load {
-        Load { callers, keys, time: self.time }
+        Load {
+            callers,
+            keys,
+            time: self.time,
+        }
     }
 }
 
@@ -57,10 +60,28 @@ pub fn one_caller(plan: Plan, report: &mut Report) {
     let row = |case: &str, against, asked, ours: &[Measured], other: &[Measured]| {
         Row::throughput(case, 1, against, asked, ours, other)
     };
-    report.row(row("new call_blocking", HAND, Asked::AtLeast(0.9), &blocking, &hand));
+    report.row(row(
+        "new call_blocking",
+        HAND,
+        Asked::AtLeast(0.9),
+        &blocking,
+        &hand,
+    ));
     report.row(row("new call", HAND, Asked::AtLeast(0.8), &tasks, &hand));
-    report.row(row("new call_blocking (tuned)", HAND_TUNED, Asked::Stated, &blocking, &tuned));
-    report.row(row("new call (tuned)", HAND_TUNED, Asked::Stated, &tasks, &tuned));
+    report.row(row(
+        "new call_blocking (tuned)",
+        HAND_TUNED,
+        Asked::Stated,
+        &blocking,
+        &tuned,
+    ));
+    report.row(row(
+        "new call (tuned)",
+        HAND_TUNED,
+        Asked::Stated,
+        &tasks,
+        &tuned,
+    ));
 }
 
 /// Many callers with new keys of one kind, against the hand-written side and the bound.
@@ -82,8 +103,20 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
         Row::throughput(case, callers, against, asked, ours, other)
     };
     report.row(row(name.into(), HAND, Asked::AtLeast(least), &ours, &hand));
-    report.row(row(format!("{name} (tuned)"), HAND_TUNED, Asked::Stated, &ours, &tuned));
-    report.row(row(format!("{name} call_blocking"), HAND, Asked::Stated, &blocking, &hand));
+    report.row(row(
+        format!("{name} (tuned)"),
+        HAND_TUNED,
+        Asked::Stated,
+        &ours,
+        &tuned,
+    ));
+    report.row(row(
+        format!("{name} call_blocking"),
+        HAND,
+        Asked::Stated,
+        &blocking,
+        &hand,
+    ));
     report.row(row(
         format!("{name} against grouped plain insert"),
         PLAIN,
@@ -93,7 +126,9 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
     ));
     let waits = |side: &[Measured]| side.iter().map(Measured::longest_to_median).collect();
     let fairness = |side: &[Measured]| {
-        side.iter().map(|run| run.poorest as f64 / run.richest as f64).collect::<Vec<_>>()
+        side.iter()
+            .map(|run| run.poorest as f64 / run.richest as f64)
+            .collect::<Vec<_>>()
     };
     let hand_waits: Vec<f64> = waits(&hand);
     let repeated: u64 = hand.iter().map(|run| run.repeated).sum();
@@ -140,11 +175,17 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
 
 pub fn very_many_callers(plan: Plan, report: &mut Report) {
     let load = plan.load(256, Keys::Ordered);
-    let [ours, hand] = plan.interleave([
-        &|path| ours::new_keys(path, load),
-        &|path| hand::new_keys(path, Layout::Article, load),
-    ]);
-    report.row(Row::throughput("new ordered", 256, HAND, Asked::AtLeast(6.5), &ours, &hand));
+    let [ours, hand] = plan.interleave([&|path| ours::new_keys(path, load), &|path| {
+        hand::new_keys(path, Layout::Article, load)
+    }]);
+    report.row(Row::throughput(
+        "new ordered",
+        256,
+        HAND,
+        Asked::AtLeast(6.5),
+        &ours,
+        &hand,
+    ));
 }
 
 /// The same on a disk whose syncs take longer.
@@ -152,11 +193,14 @@ pub fn slow_syncs(plan: Plan, delay_ms: u64, report: &mut Report) {
     vfs::delay_syncs(Duration::from_millis(delay_ms));
     for (keys, name) in [(Keys::Random, "random"), (Keys::Ordered, "ordered")] {
         let load = plan.load(64, keys);
-        let [ours, hand] = plan.interleave([
-            &|path| ours::new_keys(path, load),
-            &|path| hand::new_keys(path, Layout::Article, load),
-        ]);
-        let asked = if delay_ms == 1 { Asked::AtLeast(20.0) } else { Asked::Stated };
+        let [ours, hand] = plan.interleave([&|path| ours::new_keys(path, load), &|path| {
+            hand::new_keys(path, Layout::Article, load)
+        }]);
+        let asked = if delay_ms == 1 {
+            Asked::AtLeast(20.0)
+        } else {
+            Asked::Stated
+        };
         let case = format!("new {name} {delay_ms} ms sync");
         report.row(Row::throughput(case, 64, HAND, asked, &ours, &hand));
     }
@@ -171,15 +215,36 @@ pub fn replays(plan: Plan, report: &mut Report) {
         &|path| replays::bare(path, load),
     ]);
     let against = "bare cached SELECT and JSON validation";
-    report.row(Row::throughput("replay", 1, against, Asked::AtLeast(0.9), &ours, &bare));
-    report.row(Row::throughput("replay call", 1, against, Asked::Stated, &tasks, &bare));
+    report.row(Row::throughput(
+        "replay",
+        1,
+        against,
+        Asked::AtLeast(0.9),
+        &ours,
+        &bare,
+    ));
+    report.row(Row::throughput(
+        "replay call",
+        1,
+        against,
+        Asked::Stated,
+        &tasks,
+        &bare,
+    ));
     let load = plan.load(8, Keys::Random);
-    let [ours, hand] = plan.interleave([
-        &|path| replays::ours_under_writers(path, load),
-        &|path| replays::locked_under_writers(path, load),
-    ]);
+    let [ours, hand] = plan
+        .interleave([&|path| replays::ours_under_writers(path, load), &|path| {
+            replays::locked_under_writers(path, load)
+        }]);
     let against = "hand-written look-up in BEGIN IMMEDIATE";
-    report.row(Row::throughput("replay under writers", 8, against, Asked::AtLeast(3.0), &ours, &hand));
+    report.row(Row::throughput(
+        "replay under writers",
+        8,
+        against,
+        Asked::AtLeast(3.0),
+        &ours,
+        &hand,
+    ));
 }
 
 /// What a sync costs here.
@@ -190,14 +255,29 @@ pub fn disk(report: &mut Report) {
     took.sort_by(f64::total_cmp);
     let median = took[took.len() / 2];
     report.row(
-        Row::figure("sync of the disk", 1, "us", Asked::Stated, vec![median], &[f64::NAN], "")
-            .with_note(format!("us for 4 KiB and fdatasync; p99 {:.0} us", took[took.len() * 99 / 100])),
+        Row::figure(
+            "sync of the disk",
+            1,
+            "us",
+            Asked::Stated,
+            vec![median],
+            &[f64::NAN],
+            "",
+        )
+        .with_note(format!(
+            "us for 4 KiB and fdatasync; p99 {:.0} us",
+            took[took.len() * 99 / 100]
+        )),
     );
 }
 
 fn sync_once(path: &Path) -> f64 {
     use std::{fs::OpenOptions, io::Write as _, time::Instant};
-    let mut file = OpenOptions::new().create(true).append(true).open(path).expect("a file");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .expect("a file");
     file.write_all(&[7; 4096]).expect("a page");
     let began = Instant::now();
     file.sync_data().expect("a sync");

@@ -25,9 +25,10 @@ pub fn run(report: &mut Report) {
             with_one.push(build(root, &one, profile));
             with_many.push(build(root, &many, profile));
         }
-        let added = with_one.iter().zip(&with_many).map(|(one, many)| {
-            (many.as_secs_f64() - one.as_secs_f64()) / (MANY - 1) as f64
-        });
+        let added = with_one
+            .iter()
+            .zip(&with_many)
+            .map(|(one, many)| (many.as_secs_f64() - one.as_secs_f64()) / (MANY - 1) as f64);
         let one: Vec<f64> = with_one.iter().map(Duration::as_secs_f64).collect();
         report.row(Row::figure(
             format!("build time per tool, {profile}"),
@@ -44,7 +45,10 @@ pub fn run(report: &mut Report) {
 fn write_crate(root: &Path, folder: &Path, tools: usize) -> PathBuf {
     let folder = folder.join(format!("tools{tools}"));
     fs::create_dir_all(folder.join("src")).expect("a folder");
-    let runtime = root.join("../../runtime").canonicalize().expect("the runtime");
+    let runtime = root
+        .join("../../runtime")
+        .canonicalize()
+        .expect("the runtime");
     fs::write(
         folder.join("Cargo.toml"),
         format!(
@@ -95,6 +99,10 @@ fn build(root: &Path, folder: &Path, profile: &str) -> Duration {
         .env("CARGO_INCREMENTAL", "0")
         .output()
         .expect("cargo");
-    assert!(output.status.success(), "the build failed: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "the build failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     began.elapsed()
 }

@@ -18,7 +18,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 pub fn run(plan: Plan, report: &mut Report) {
     resources::longest_log(MINUTE, report);
-    for (keys, name, most) in [(Keys::Ordered, "ordered", 1.4), (Keys::Random, "random", 2.3)] {
+    for (keys, name, most) in [
+        (Keys::Ordered, "ordered", 1.4),
+        (Keys::Random, "random", 2.3),
+    ] {
         let folder = tempfile::tempdir().expect("a folder");
         let small = folder.path().join("10k.sqlite3");
         fill(&small, keys, 0, 10_000);
@@ -35,12 +38,20 @@ pub fn run(plan: Plan, report: &mut Report) {
                 remove(&copy);
                 at_large.push(grouped(&large, keys));
             }
-            let cpu = |side: &[Measured]| side.iter().map(Measured::cpu_per_call_us).collect::<Vec<_>>();
+            let cpu = |side: &[Measured]| {
+                side.iter()
+                    .map(Measured::cpu_per_call_us)
+                    .collect::<Vec<_>>()
+            };
             let mut row = Row::throughput(
                 format!("grown {label} {name}"),
                 64,
                 "at 10 k receipts",
-                if label == "10M" { Asked::AtMost(most) } else { Asked::Stated },
+                if label == "10M" {
+                    Asked::AtMost(most)
+                } else {
+                    Asked::Stated
+                },
                 &at_large,
                 &at_small,
             );
@@ -48,7 +59,11 @@ pub fn run(plan: Plan, report: &mut Report) {
             row.unit = "us of processor per call";
             row.ours = median(&cpu(&at_large));
             row.other = median(&cpu(&at_small));
-            row.ratios = cpu(&at_large).iter().zip(cpu(&at_small)).map(|(large, small)| large / small).collect();
+            row.ratios = cpu(&at_large)
+                .iter()
+                .zip(cpu(&at_small))
+                .map(|(large, small)| large / small)
+                .collect();
             report.row(row.with_note(rates));
         }
         if keys == Keys::Random {
@@ -59,7 +74,14 @@ pub fn run(plan: Plan, report: &mut Report) {
 
 fn grouped(path: &Path, keys: Keys) -> Measured {
     let ours = Ours::open(path);
-    ours::new_keys_on(&ours, Load { callers: 64, keys, time: Duration::from_millis(1500) })
+    ours::new_keys_on(
+        &ours,
+        Load {
+            callers: 64,
+            keys,
+            time: Duration::from_millis(1500),
+        },
+    )
 }
 
 fn remove(path: &Path) {
@@ -83,18 +105,20 @@ pub fn fill(path: &Path, keys: Keys, from: u64, to: u64) {
         .execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA wal_autocheckpoint = 100000")
         .expect("settings");
     let (scope, tool): (i64, i64) = connection
-        .query_row("SELECT scope, tool FROM idempotent_operation LIMIT 1", [], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        .query_row(
+            "SELECT scope, tool FROM idempotent_operations LIMIT 1",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
         .expect("a receipt");
     for start in (from..to).step_by(100_000) {
         connection.execute_batch("BEGIN").expect("a transaction");
         {
             let mut insert = connection
                 .prepare_cached(
-                    "INSERT INTO idempotent_operation (operation_id, key, scope, tool, version, \
+                    "INSERT INTO idempotent_operations (operation_id, key, scope, tool, version, \
                      fingerprint, expires_at, forget_at, result) \
-                     VALUES (?1, ?2, ?3, ?4, 1, ?5, 1e15, 2e15, ?6)",
+                     VALUES (?1, ?2, ?3, ?4, 1, ?5, 1000000000000000, 2000000000000000, ?6)",
                 )
                 .expect("the ledger");
             for _ in start..(start + 100_000).min(to) {
@@ -102,7 +126,7 @@ pub fn fill(path: &Path, keys: Keys, from: u64, to: u64) {
                 insert
                     .execute((
                         id.as_bytes(),
-                        keys.next(),
+                        keys.uuid().as_bytes(),
                         scope,
                         tool,
                         [1_u8; 33],
@@ -113,5 +137,7 @@ pub fn fill(path: &Path, keys: Keys, from: u64, to: u64) {
         }
         connection.execute_batch("COMMIT").expect("a commit");
     }
-    connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("a checkpoint");
+    connection
+        .execute_batch("PRAGMA wal_checkpoint(TRUNCATE)")
+        .expect("a checkpoint");
 }

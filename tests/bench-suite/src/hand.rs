@@ -10,8 +10,7 @@ use uuid::Uuid;
 use crate::load::{Keys, Load, Measured, threads};
 
 /// The application's own table, the same on all sides.
-pub const NOTES: &str =
-    "CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, scope TEXT NOT NULL, body TEXT NOT NULL)";
+pub const NOTES: &str = "CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, scope TEXT NOT NULL, body TEXT NOT NULL)";
 
 pub const INSERT_NOTE: &str = "INSERT INTO notes (id, scope, body) VALUES (?1, ?2, ?3)";
 
@@ -64,8 +63,12 @@ impl Layout {
     pub fn open(self, path: &Path) -> Connection {
         let connection = Connection::open(path).expect("a database");
         connection.busy_timeout(BUSY_TIMEOUT).expect("a time-out");
-        connection.pragma_update(None, "journal_mode", "WAL").expect("a write-ahead log");
-        connection.pragma_update(None, "synchronous", "FULL").expect("syncs");
+        connection
+            .pragma_update(None, "journal_mode", "WAL")
+            .expect("a write-ahead log");
+        connection
+            .pragma_update(None, "synchronous", "FULL")
+            .expect("syncs");
         if self == Self::Ours {
             tune(&connection);
         }
@@ -75,14 +78,20 @@ impl Layout {
     pub fn create(self, path: &Path) {
         let connection = self.open(path);
         connection.execute_batch(NOTES).expect("the notes");
-        connection.execute_batch(self.schema()).expect("the receipts");
+        connection
+            .execute_batch(self.schema())
+            .expect("the receipts");
     }
 }
 
 /// Our settings.
 pub fn tune(connection: &Connection) {
-    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).expect("stable plans");
-    connection.pragma_update(None, "wal_autocheckpoint", 4_000).expect("later checkpoints");
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .expect("stable plans");
+    connection
+        .pragma_update(None, "wal_autocheckpoint", 4_000)
+        .expect("later checkpoints");
 }
 
 /// One call: look-up, note, receipt, commit. Returns how often the lock had to be asked for
@@ -113,7 +122,9 @@ fn try_create_note(connection: &Connection, key: &str, body: &str) -> rusqlite::
         }
         None => {
             let note_id = Uuid::now_v7().to_string();
-            connection.prepare_cached(INSERT_NOTE)?.execute((&note_id, SCOPE, body))?;
+            connection
+                .prepare_cached(INSERT_NOTE)?
+                .execute((&note_id, SCOPE, body))?;
             let result = json!({ "note_id": note_id }).to_string();
             connection
                 .prepare_cached(
@@ -135,7 +146,9 @@ pub fn find(connection: &Connection, key: &str) -> rusqlite::Result<Option<(Stri
             "SELECT request_json, result_json FROM receipts
              WHERE scope = ?1 AND operation = ?2 AND request_key = ?3",
         )?
-        .query_row((SCOPE, OPERATION, key), |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row((SCOPE, OPERATION, key), |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
         .optional()
 }
 

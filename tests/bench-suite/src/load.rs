@@ -24,11 +24,14 @@ pub enum Keys {
 
 impl Keys {
     pub fn next(self) -> String {
+        self.uuid().to_string()
+    }
+
+    pub fn uuid(self) -> Uuid {
         match self {
             Self::Random => Uuid::new_v4(),
             Self::Ordered => Uuid::now_v7(),
         }
-        .to_string()
     }
 }
 
@@ -66,7 +69,8 @@ pub struct Served {
 impl Served {
     /// Notes a call that began at `began` and ends now.
     pub fn note(&mut self, began: Instant, repeated: u64) {
-        self.latencies.push(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.latencies
+            .push(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
         self.repeated += repeated;
     }
 }
@@ -83,7 +87,10 @@ impl Measured {
             cpu,
             latencies: Vec::new(),
         };
-        measured.latencies = served.into_iter().flat_map(|served| served.latencies).collect();
+        measured.latencies = served
+            .into_iter()
+            .flat_map(|served| served.latencies)
+            .collect();
         measured.latencies.sort_unstable();
         measured
     }
@@ -96,7 +103,9 @@ impl Measured {
     pub fn permille(&self, permille: usize) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         let place = (self.latencies.len() * permille / 1000).min(last);
-        self.latencies.get(place).map_or(0.0, |latency| *latency as f64 / 1e3)
+        self.latencies
+            .get(place)
+            .map_or(0.0, |latency| *latency as f64 / 1e3)
     }
 
     pub fn longest_to_median(&self) -> f64 {
@@ -137,8 +146,10 @@ where
         let (began, cpu) = (Instant::now(), process_time());
         thread::sleep(load.time);
         stop.store(true, Ordering::Relaxed);
-        let served: Vec<_> =
-            callers.into_iter().map(|caller| caller.join().expect("a caller panicked")).collect();
+        let served: Vec<_> = callers
+            .into_iter()
+            .map(|caller| caller.join().expect("a caller panicked"))
+            .collect();
         // The last calls are counted, so their time is too.
         Measured::from_served(served, began.elapsed(), process_time() - cpu)
     })
@@ -192,8 +203,12 @@ pub fn process_time() -> Duration {
     // Clock ticks of 10 ms: fields 14 and 15, after a name in parentheses.
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 10)
 }
 

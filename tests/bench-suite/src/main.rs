@@ -63,7 +63,10 @@ fn main() -> ExitCode {
 
 fn parse(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options {
-        plan: Plan { rounds: 5, time: Duration::from_millis(1500) },
+        plan: Plan {
+            rounds: 5,
+            time: Duration::from_millis(1500),
+        },
         quick: false,
         grown: false,
         peers: false,
@@ -72,11 +75,18 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
     };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("`{argument}` needs a value"));
+        let mut value = || {
+            arguments
+                .next()
+                .ok_or_else(|| format!("`{argument}` needs a value"))
+        };
         match argument.as_str() {
             "--quick" => {
                 options.quick = true;
-                options.plan = Plan { rounds: 3, time: Duration::from_millis(250) };
+                options.plan = Plan {
+                    rounds: 3,
+                    time: Duration::from_millis(250),
+                };
             }
             "--grown" => options.grown = true,
             "--peers" => options.peers = true,
@@ -104,7 +114,11 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 fn run(options: &Options, report: &mut Report) {
     let plan = options.plan;
     let wanted = |group: &str| {
-        options.words.is_empty() || options.words.iter().any(|word| group.contains(word.as_str()))
+        options.words.is_empty()
+            || options
+                .words
+                .iter()
+                .any(|word| group.contains(word.as_str()))
     };
     if wanted("disk") {
         cases::disk(report);

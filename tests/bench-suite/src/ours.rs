@@ -48,12 +48,18 @@ impl Ours {
     }
 
     pub fn open_with(path: &Path, synchronous: Synchronous) -> Self {
-        let store =
-            SqliteStore::options().synchronous(synchronous).open(path).expect("a store");
-        store.transact_blocking(|tx| tx.execute_batch(NOTES)).expect("the notes");
+        let store = SqliteStore::options()
+            .synchronous(synchronous)
+            .open(path)
+            .expect("a store");
+        store
+            .transact_blocking(|tx| tx.execute_batch(NOTES))
+            .expect("the notes");
         let toolbox = Toolbox::builder(store)
             .authorize(|caller: &Caller, asked: &Asked<'_>| {
-                Access::from(caller.scope().account() == Some("account-17") && asked.tool() == "create_note")
+                Access::from(
+                    caller.scope().account() == Some("account-17") && asked.tool() == "create_note",
+                )
             })
             .tool::<create_note>()
             .build()
@@ -64,18 +70,34 @@ impl Ours {
             .workspace("project-9")
             .build()
             .expect("a scope");
-        Self { toolbox, caller: Arc::new(Caller::new(scope)) }
+        Self {
+            toolbox,
+            caller: Arc::new(Caller::new(scope)),
+        }
     }
 
     pub fn call_blocking(&self, key: &str) -> bool {
-        let reply = self.toolbox.call_blocking(&self.caller, "create_note", arguments(key));
-        assert!(reply.result().is_some(), "our side failed: {}", reply.explanation());
+        let reply = self
+            .toolbox
+            .call_blocking(&self.caller, "create_note", arguments(key));
+        assert!(
+            reply.result().is_some(),
+            "our side failed: {}",
+            reply.explanation()
+        );
         reply.is_replayed()
     }
 
     pub async fn call(&self, key: &str) -> bool {
-        let reply = self.toolbox.call(&self.caller, "create_note", arguments(key)).await;
-        assert!(reply.result().is_some(), "our side failed: {}", reply.explanation());
+        let reply = self
+            .toolbox
+            .call(&self.caller, "create_note", arguments(key))
+            .await;
+        assert!(
+            reply.result().is_some(),
+            "our side failed: {}",
+            reply.explanation()
+        );
         reply.is_replayed()
     }
 
@@ -120,7 +142,10 @@ pub fn new_keys_blocking(path: &Path, load: Load) -> Measured {
 pub fn blocking_on(ours: &Ours, load: Load) -> Measured {
     threads(load, |_| {
         || {
-            assert!(!ours.call_blocking(&load.keys.next()), "a new key was replayed");
+            assert!(
+                !ours.call_blocking(&load.keys.next()),
+                "a new key was replayed"
+            );
             0
         }
     })

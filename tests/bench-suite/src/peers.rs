@@ -19,10 +19,30 @@ const SECONDS: u64 = 3;
 
 /// A peer, what it is asked to be beaten by, and how its commits are synced.
 const PEERS: [(&str, f64, Synchronous, &str); 4] = [
-    ("durare", 3.0, Synchronous::Normal, "both with synchronous NORMAL"),
-    ("article", 8.0, Synchronous::Full, "the article's Python, a connection per call"),
-    ("dbos", 100.0, Synchronous::Full, "dbos for Python over SQLite"),
-    ("powertools", 3.0, Synchronous::Full, "aws-lambda-powertools over SQLite"),
+    (
+        "durare",
+        3.0,
+        Synchronous::Normal,
+        "both with synchronous NORMAL",
+    ),
+    (
+        "article",
+        8.0,
+        Synchronous::Full,
+        "the article's Python, a connection per call",
+    ),
+    (
+        "dbos",
+        100.0,
+        Synchronous::Full,
+        "dbos for Python over SQLite",
+    ),
+    (
+        "powertools",
+        3.0,
+        Synchronous::Full,
+        "aws-lambda-powertools over SQLite",
+    ),
 ];
 
 /// Runs every peer; `tests/bench --peers` has built and installed them.
@@ -44,7 +64,11 @@ pub fn run(report: &mut Report) {
                 &[],
             );
             row.other = median(&rates);
-            row.ratios = ours.iter().zip(&rates).map(|(ours, peer)| ours.per_second() / peer).collect();
+            row.ratios = ours
+                .iter()
+                .zip(&rates)
+                .map(|(ours, peer)| ours.per_second() / peer)
+                .collect();
             report.row(row.with_note(format!("({note})")));
         }
     }
@@ -53,10 +77,18 @@ pub fn run(report: &mut Report) {
 fn ours_with(synchronous: Synchronous, callers: usize) -> Measured {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bench.sqlite3");
-    let load = Load { callers, keys: Keys::Random, time: Duration::from_secs(SECONDS) };
+    let load = Load {
+        callers,
+        keys: Keys::Random,
+        time: Duration::from_secs(SECONDS),
+    };
     let ours = ours::Ours::open_with(&path, synchronous);
     // What each caller would use: the thread's own call alone, tasks when there are more.
-    if callers == 1 { ours::blocking_on(&ours, load) } else { ours::new_keys_on(&ours, load) }
+    if callers == 1 {
+        ours::blocking_on(&ours, load)
+    } else {
+        ours::new_keys_on(&ours, load)
+    }
 }
 
 fn run_peer(peer: &str, path: &Path, callers: usize) -> f64 {
@@ -75,8 +107,16 @@ fn run_peer(peer: &str, path: &Path, callers: usize) -> f64 {
         .arg(SECONDS.to_string())
         .output()
         .expect("a peer; start the bench with `tests/bench --peers`, which installs them");
-    assert!(output.status.success(), "`{peer}` failed: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "`{peer}` failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8_lossy(&output.stdout);
-    let rate = text.lines().last().and_then(|line| line.split_whitespace().next());
-    rate.and_then(|rate| rate.parse().ok()).expect("the peer's rate")
+    let rate = text
+        .lines()
+        .last()
+        .and_then(|line| line.split_whitespace().next());
+    rate.and_then(|rate| rate.parse().ok())
+        .expect("the peer's rate")
 }

@@ -40,7 +40,11 @@ fn ours_caller(ours: &Ours, keys: &[String]) -> impl FnMut() -> u64 {
 pub fn ours(path: &Path, load: Load) -> Measured {
     let ours = Ours::open(path);
     let keys = ours.fill(RECEIPTS);
-    tasks(load, |_| Replays { ours: ours.clone(), keys: keys.clone(), next: 0 })
+    tasks(load, |_| Replays {
+        ours: ours.clone(),
+        keys: keys.clone(),
+        next: 0,
+    })
 }
 
 struct Replays {
@@ -52,7 +56,10 @@ struct Replays {
 impl AsyncCaller for Replays {
     async fn call(&mut self) {
         self.next = (self.next + 1) % self.keys.len();
-        assert!(self.ours.call(&self.keys[self.next]).await, "a receipt was not replayed");
+        assert!(
+            self.ours.call(&self.keys[self.next]).await,
+            "a receipt was not replayed"
+        );
     }
 }
 

@@ -51,7 +51,10 @@ impl Report {
             "{:<52} {:>7} {:>11} {:>11}  {:>7} {:>15}  {:>8}  {:>8} {:>9}",
             "case", "callers", "ours", "other", "ratio", "range", "asked", "p50 us", "p99 us"
         );
-        Self { json, missed: Vec::new() }
+        Self {
+            json,
+            missed: Vec::new(),
+        }
     }
 
     pub fn row(&mut self, mut row: Row) {
@@ -82,7 +85,11 @@ impl Report {
             if met { " " } else { "!" },
             row.p50_us,
             row.p99_us,
-            if row.against.is_empty() { String::new() } else { format!("{}; other: {}", row.unit, row.against) },
+            if row.against.is_empty() {
+                String::new()
+            } else {
+                format!("{}; other: {}", row.unit, row.against)
+            },
             row.note,
         );
         if let Some(json) = &mut self.json {
@@ -92,7 +99,9 @@ impl Report {
                 "least": least, "most": most, "rounds": row.ratios.len(), "unit": row.unit,
                 "against": row.against, "asked": asked, "met": met, "note": row.note,
             });
-            writeln!(json, "{line}").and_then(|()| json.flush()).expect("the JSON file");
+            writeln!(json, "{line}")
+                .and_then(|()| json.flush())
+                .expect("the JSON file");
         }
     }
 
@@ -101,7 +110,11 @@ impl Report {
         if self.missed.is_empty() {
             println!("every figure is as asked");
         } else {
-            println!("{} figures are not as asked: {}", self.missed.len(), self.missed.join(", "));
+            println!(
+                "{} figures are not as asked: {}",
+                self.missed.len(),
+                self.missed.join(", ")
+            );
         }
     }
 }
@@ -124,7 +137,11 @@ impl Row {
             against,
             ours: median(&rates(ours)),
             other: median(&rates(other)),
-            ratios: rates(ours).iter().zip(rates(other)).map(|(ours, other)| ours / other).collect(),
+            ratios: rates(ours)
+                .iter()
+                .zip(rates(other))
+                .map(|(ours, other)| ours / other)
+                .collect(),
             asked,
             p50_us: median(&ours.iter().map(|run| run.permille(500)).collect::<Vec<_>>()),
             p99_us: median(&ours.iter().map(|run| run.permille(990)).collect::<Vec<_>>()),

@@ -25,7 +25,11 @@ pub fn bytes_per_receipt(receipts: u64, report: &mut Report) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("bench.sqlite3");
         let ours = Ours::open(&path);
-        let load = Load { callers: 64, keys, time: Duration::from_millis(500) };
+        let load = Load {
+            callers: 64,
+            keys,
+            time: Duration::from_millis(500),
+        };
         while count(&path) < receipts {
             ours::new_keys_on(&ours, load);
         }
@@ -56,7 +60,7 @@ fn ledger_bytes(path: &Path) -> f64 {
             "SELECT (SELECT sum(pgsize) FROM dbstat WHERE name IN
                         (SELECT name FROM sqlite_schema WHERE tbl_name LIKE 'idempotent!_%' ESCAPE '!'))
                     * 1.0 / count(*) - avg(length(key)) - avg(length(result))
-             FROM idempotent_operation",
+             FROM idempotent_operations",
             [],
             |row| row.get(0),
         )
@@ -79,11 +83,21 @@ pub fn longest_log(time: Duration, report: &mut Report) {
                 }
                 longest
             });
-            let measured = ours::new_keys(&path, Load { callers: 64, keys, time });
+            let measured = ours::new_keys(
+                &path,
+                Load {
+                    callers: 64,
+                    keys,
+                    time,
+                },
+            );
             stop.store(true, Ordering::Relaxed);
             println!(
                 "    {name}: {:.0} calls/s for {:?}, p99 {:.1} us, longest {:.1} us",
-                measured.per_second(), time, measured.permille(990), measured.permille(1000)
+                measured.per_second(),
+                time,
+                measured.permille(990),
+                measured.permille(1000)
             );
             longest.join().expect("the log's watcher panicked")
         });
@@ -119,9 +133,21 @@ pub fn memory(path: &Path, report: &mut Report) {
 
 fn of_child(what: &str, path: &Path) -> f64 {
     let this = std::env::current_exe().expect("this program");
-    let output = Command::new(this).arg("child").arg(what).arg(path).output().expect("a child");
-    assert!(output.status.success(), "the child failed: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number of MiB")
+    let output = Command::new(this)
+        .arg("child")
+        .arg(what)
+        .arg(path)
+        .output()
+        .expect("a child");
+    assert!(
+        output.status.success(),
+        "the child failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .trim()
+        .parse()
+        .expect("a number of MiB")
 }
 
 /// A child: does what it is told and prints the most memory it had, in MiB.
@@ -138,7 +164,14 @@ pub fn child(arguments: &[String]) -> ExitCode {
     if let Some(ours) = &ours {
         if what == "load" {
             for keys in [Keys::Random, Keys::Ordered] {
-                ours::new_keys_on(ours, Load { callers: 64, keys, time: Duration::from_secs(5) });
+                ours::new_keys_on(
+                    ours,
+                    Load {
+                        callers: 64,
+                        keys,
+                        time: Duration::from_secs(5),
+                    },
+                );
             }
         } else {
             // Each path once, and the pruning that an idle store begins with.
@@ -155,7 +188,14 @@ pub fn child(arguments: &[String]) -> ExitCode {
 /// The most resident memory of this process so far, in MiB.
 fn most_memory() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    let kib: f64 = line.split_whitespace().next().and_then(|kib| kib.parse().ok()).unwrap_or(0.0);
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap_or_default();
+    let kib: f64 = line
+        .split_whitespace()
+        .next()
+        .and_then(|kib| kib.parse().ok())
+        .unwrap_or(0.0);
     kib / 1024.0
 }

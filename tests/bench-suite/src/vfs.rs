@@ -106,7 +106,10 @@ unsafe extern "C" fn open(
         let methods = METHODS.get_or_init(|| {
             let mut ours = ptr::read(real_methods);
             ours.xSync = Some(sync);
-            Methods { real: real_methods, ours }
+            Methods {
+                real: real_methods,
+                ours,
+            }
         });
         if ptr::eq(methods.real, real_methods) {
             (*file).pMethods = &raw const methods.ours;

@@ -29,6 +29,7 @@ use crate::{
     request::contract::Contract,
     store::{Backend, BoxFuture, Store, StoreError, StoreHandle, Wait},
 };
+use checkpoint::Checkpoints;
 use connection::Opener;
 use prune::Epoch;
 use queue::{AloneJob, CallJob, Job, Queue};
@@ -41,6 +42,7 @@ use writer::Writer;
 
 mod batch;
 mod call;
+mod checkpoint;
 mod connection;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
@@ -99,6 +101,7 @@ struct Core {
     guard: Arc<Guard>,
     queue: Queue,
     recent: Recent,
+    checkpoints: Checkpoints,
     /// For the ledger; held for microseconds.
     readers: Readers,
     /// For the application, which may hold them long.
@@ -251,6 +254,7 @@ impl SqliteStore {
             guard: Arc::new(guard),
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
+            checkpoints: Checkpoints::new(),
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),
             writer: Mutex::new(Writer::closed()),
@@ -387,6 +391,12 @@ impl Owner {
 }
 
 impl Core {
+    /// Ends the threads once they have answered what they run.
+    fn close(&self) {
+        self.queue.close();
+        self.checkpoints.close();
+    }
+
     /// Waits for the connection.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -454,7 +464,7 @@ impl fmt::Debug for Core {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.core.queue.close();
+        self.core.close();
         let threads = self
             .threads
             .get_mut()

@@ -81,6 +81,7 @@ impl Writer {
     pub(super) fn put(&mut self, core: &Core, connection: Transaction) {
         self.memo.uncommitted.clear();
         if connection.recover(core).is_ok() {
+            core.checkpoints.after_batch(connection.connection());
             self.connection = Some(connection);
         } else {
             tracing::warn!("the write connection can't be rolled back; it is opened anew");
