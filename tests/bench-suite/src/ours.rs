@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Note {
     /// The id of the note.
-    note_id: Uuid,
+    note_id: String,
 }
 
 /// Create a note in the caller's project.
@@ -30,8 +30,8 @@ fn create_note(
     #[schemars(length(min = 1, max = 10_000))]
     body: String,
 ) -> Result<Note, Failure> {
-    let note_id = Uuid::now_v7();
-    tx.execute(INSERT_NOTE, (note_id.to_string(), tx.scope(), &body))?;
+    let note_id = Uuid::now_v7().to_string();
+    tx.execute(INSERT_NOTE, (&note_id, tx.scope(), &body))?;
     Ok(Note { note_id })
 }
 

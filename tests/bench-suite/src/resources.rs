@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Bytes per receipt beside its key and result, all tables and indexes of the ledger
 /// counted, as the pages are filled after that many calls.
-pub fn bytes_per_receipt(receipts: u64, report: &mut Report) {
+pub fn bytes_per_receipt(receipts: i64, report: &mut Report) {
     for (keys, name) in [(Keys::Ordered, "ordered"), (Keys::Random, "random")] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("bench.sqlite3");
@@ -47,7 +47,7 @@ pub fn bytes_per_receipt(receipts: u64, report: &mut Report) {
     }
 }
 
-fn count(path: &Path) -> u64 {
+fn count(path: &Path) -> i64 {
     let connection = rusqlite::Connection::open(path).expect("the database");
     let count = connection.query_row("SELECT count(*) FROM notes", [], |row| row.get(0));
     count.expect("the notes")
