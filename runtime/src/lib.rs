@@ -75,6 +75,9 @@ pub mod __private;
 mod clock;
 mod definition;
 mod effect;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 #[cfg(feature = "rmcp")]
 pub mod mcp;
 mod operation;

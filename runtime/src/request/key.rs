@@ -80,7 +80,7 @@ impl IdempotencyKey {
         if let Some(position) = key.chars().position(char::is_control) {
             return Err(InvalidKey::ControlCharacter(position));
         }
-        if key.trim().len() != key.len() {
+        if key.starts_with(is_space) || key.ends_with(is_space) {
             return Err(InvalidKey::OuterWhitespace);
         }
         let code_points = key.chars().count();
@@ -104,6 +104,11 @@ impl IdempotencyKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// White space, and the invisible mark that JavaScript counts as such.
+fn is_space(character: char) -> bool {
+    character.is_whitespace() || character == '\u{feff}'
 }
 
 impl FromStr for IdempotencyKey {
@@ -156,6 +161,7 @@ mod tests {
             (" ", InvalidKey::OuterWhitespace),
             (" a", InvalidKey::OuterWhitespace),
             ("a\u{a0}", InvalidKey::OuterWhitespace),
+            ("\u{feff}a", InvalidKey::OuterWhitespace),
             ("a\0b", InvalidKey::ControlCharacter(1)),
             ("ab\n", InvalidKey::ControlCharacter(2)),
             ("\u{85}", InvalidKey::ControlCharacter(0)),

@@ -33,7 +33,7 @@ use crate::{
     },
     reply::{Reply, describe::ToolDescription, rejection::Rejection},
     request::{
-        arguments::as_object,
+        arguments::{InvalidArgument, as_object, fingerprint::Fingerprint},
         authorize::{Access, Asked},
         caller::Caller,
         carrier::{CarriedKeys, KeyPlace},
@@ -206,16 +206,18 @@ impl Inner {
             None
         };
         if let Some(stored) = recorded {
-            return self.recorded(group, asked, &arguments, stored);
+            let fingerprint = prepared.map(|prepared| prepared.fingerprint);
+            return self.recorded(group, asked, &arguments, fingerprint, stored);
         }
 
         let prepared = prepared.map_err(Rejection::InvalidArguments)?;
+        let fingerprint = prepared.fingerprint;
         let call = TransactionalCall {
             identity,
             caller: caller.clone(),
             tool: Arc::clone(&asked.tool),
             arguments: prepared.arguments,
-            fingerprint: prepared.fingerprint,
+            fingerprint,
             state: Arc::clone(&self.state),
             deadline: started.saturating_add(asked.deadline),
             span: tracing::Span::current(),
@@ -226,7 +228,9 @@ impl Inner {
                 false,
                 receipt.result,
             )),
-            Executed::Found(stored) => self.recorded(group, asked, &arguments, stored),
+            Executed::Found(stored) => {
+                self.recorded(group, asked, &arguments, Ok(fingerprint), stored)
+            }
             Executed::RolledBack(RunError::Failed(failure)) => {
                 Ok(Reply::failed(&group.name, &failure))
             }
@@ -251,11 +255,14 @@ impl Inner {
     }
 
     /// What a call gets whose identity is recorded: a replay, or a reason why not.
+    ///
+    /// `prepared` is what the arguments came to under the version that was asked for.
     fn recorded(
         &self,
         group: &Group,
         asked: &Version,
         arguments: &Map<String, Value>,
+        prepared: Result<Fingerprint, Vec<InvalidArgument>>,
         stored: Stored,
     ) -> Result<Reply, Rejection> {
         let receipt = match recall(stored, Timestamp::now(self.backend.clock())) {
@@ -267,25 +274,19 @@ impl Inner {
                 recorded: receipt.version,
             });
         };
-        let prepared = if executed.number == asked.number {
-            asked
-                .arguments
-                .prepare(arguments)
-                .map_err(Rejection::InvalidArguments)?
+        let fingerprint = if executed.number == asked.number {
+            prepared.map_err(Rejection::InvalidArguments)?
         } else {
             let trimmed = executed
                 .arguments
                 .without_newer_defaults(arguments, &asked.arguments);
-            match (
-                executed.arguments.prepare(&trimmed),
-                asked.arguments.prepare(arguments),
-            ) {
-                (Ok(prepared), _) => prepared,
+            match (executed.arguments.prepare(&trimmed), prepared) {
+                (Ok(prepared), _) => prepared.fingerprint,
                 (Err(_), Ok(_)) => return Err(Rejection::PayloadConflict),
                 (Err(_), Err(details)) => return Err(Rejection::InvalidArguments(details)),
             }
         };
-        match decide(receipt, &prepared.fingerprint) {
+        match decide(receipt, &fingerprint) {
             Decision::Replay {
                 operation_id,
                 result,

@@ -426,3 +426,34 @@ fn tell_thread(tx: &Tx) -> Result<(String, Option<String>), Failure> {
         thread.name().map(str::to_owned),
     ))
 }
+
+/// Queues calls in a process of their own: how many were busy at once, by how many KiB its
+/// memory grew, and how many succeeded.
+fn queue(ledger: &Ledger, calls: usize, bytes: usize) -> [usize; 3] {
+    let path = ledger.path();
+    let (calls, bytes) = (calls.to_string(), bytes.to_string());
+    let mut driver = Driver::start(&["queue", path.to_str().unwrap(), &calls, &bytes], None);
+    driver.go();
+    let (mut lines, status) = driver.end();
+    assert!(status.success());
+    serde_json::from_value(lines.remove(0)).unwrap()
+}
+
+#[test]
+fn ten_thousand_calls_wait_behind_a_slow_one_and_all_succeed() {
+    let ledger = Ledger::new();
+    let [busy, grown, succeeded] = queue(&ledger, 10_000, 100);
+    assert_eq!((busy, succeeded), (0, 10_000));
+    assert!(grown <= 64 * 1024, "{grown} KiB");
+    assert_eq!(ledger.rows(), (10_000, 10_000));
+}
+
+#[test]
+fn waiting_calls_take_no_more_memory_than_the_queue_may_have() {
+    let ledger = Ledger::new();
+    let [busy, grown, succeeded] = queue(&ledger, 10_000, 20_000);
+    // 200 MB came, and the queue takes 64 MiB; the caller's own copy is as large.
+    assert!((3_000..3_400).contains(&succeeded), "{succeeded}");
+    assert_eq!(busy + succeeded, 10_000);
+    assert!(grown <= 160 * 1024, "{grown} KiB");
+}

@@ -20,6 +20,7 @@ use crate::{
     operation::identity::Identity,
     store::{Backend, Store, StoreError, StoreHandle, Wait},
 };
+use checkpoint::Checkpoints;
 use connection::Opener;
 use held::Held;
 use owner::{Owner, not_run};
@@ -34,6 +35,7 @@ use writer::Writer;
 
 mod batch;
 mod call;
+mod checkpoint;
 mod connection;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
@@ -89,6 +91,7 @@ struct Core {
     recent: Recent,
     /// Since when the write connection is taken.
     held: Held,
+    checkpoints: Checkpoints,
     /// For the ledger; held for microseconds.
     readers: Readers,
     /// For the application, which may hold them long.
@@ -242,6 +245,7 @@ impl SqliteStore {
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
             held: Held::default(),
+            checkpoints: Checkpoints::new(),
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),
             writer: Mutex::new(Writer::closed()),
@@ -266,6 +270,12 @@ impl Store for SqliteStore {
 }
 
 impl Core {
+    /// Ends the threads once they have answered what they run.
+    fn close(&self) {
+        self.queue.close();
+        self.checkpoints.close();
+    }
+
     /// Waits for the connection.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)

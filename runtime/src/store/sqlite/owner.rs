@@ -152,7 +152,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.core.queue.close();
+        self.core.close();
         let threads = self
             .threads
             .get_mut()

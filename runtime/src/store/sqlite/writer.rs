@@ -83,6 +83,7 @@ impl Writer {
         self.memo.uncommitted.clear();
         core.held.given_back();
         if connection.recover(core).is_ok() {
+            core.checkpoints.after_batch(connection.connection());
             self.connection = Some(connection);
         } else {
             tracing::warn!("the write connection can't be rolled back; it is opened anew");
