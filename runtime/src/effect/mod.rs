@@ -1,5 +1,6 @@
 //! What a handler does to the world.
 
+pub(crate) mod external;
 pub(crate) mod failure;
 pub(crate) mod transactional;
 #[cfg(feature = "sqlite")]
