@@ -1,5 +1,86 @@
-//! stub
-use proc_macro::TokenStream;
-/// stub
+//! The attribute of `idempotent-tool`.
+//!
+//! Use the `idempotent-tool` crate, which re-exports it: what the attribute expands to
+//! names that crate.
+
+mod args;
+mod diagnostics;
+mod expand;
+mod item;
+mod literal;
+mod model;
+mod parameter;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+/// Turns a function into a tool that can be called again after a lost answer.
+///
+/// The function stays as it is, callable in unit tests by whoever holds its context. A
+/// type of the same name appears beside it; it names the tool where the toolbox is built.
+///
+/// ```ignore
+/// /// Create a note in the caller's project.
+/// #[idempotent_tool(operation = "create_note:v1", retention = "30d")]
+/// fn create_note(
+///     tx: &Tx,
+///     /// The text of the note.
+///     #[schemars(length(min = 1, max = 10_000))]
+///     body: String,
+/// ) -> Result<Note, Failure> {
+///     let id = Uuid::now_v7();
+///     tx.execute("INSERT INTO notes (id, scope, body) VALUES (?1, ?2, ?3)", (id, tx.scope(), &body))?;
+///     Ok(Note { note_id: id })
+/// }
+///
+/// let tools = Toolbox::builder(store).authorize(may_use_tools).tool::<create_note>().build()?;
+/// ```
+///
+/// # Arguments of the attribute
+///
+/// | argument | meaning | default |
+/// |---|---|---|
+/// | `operation = "create_note:v1"` | the contract: the tool's name, `[a-z][a-z0-9_]{0,63}`, and a version from 1 to 999999999 | required |
+/// | `retention = "30d"` | how long a result is kept for replay | 30 days |
+/// | `tombstone = "365d"` | how long after that the key is still refused | 365 days |
+/// | `deadline = "30s"` | the budget of one call, waiting included | 30 seconds |
+/// | `max_result = "1MiB"` | the largest result as JSON; also an integer of bytes | 1 MiB |
+/// | `title = "Create note"` | a title for people | none |
+/// | `destructive = false` | whether the effect may destroy something, a hint to clients | `true` |
+/// | `open_world = true` | whether the effect reaches beyond the server, a hint to clients | `false` |
+/// | `authorize = path` | the tool's own authorizer, a `fn(&Caller, &Asked<'_>) -> Access` | the toolbox's |
+/// | `crate = ::path` | where `idempotent-tool` is found, if renamed or re-exported | `::idempotent_tool` |
+///
+/// Durations are a whole number and one of `ms`, `s`, `m`, `h`, `d`, above zero and at
+/// most `36500d`; sizes are a whole number and one of `B`, `KiB`, `MiB`, `GiB`, above
+/// zero and at most `512MiB`.
+///
+/// # Parameters of the function
+///
+/// The context comes first: `tx: &Tx`. Each parameter after it is an argument of the
+/// tool; its doc comment becomes the argument's description, and `#[schemars(…)]` and
+/// `#[serde(…)]` on it mean what they mean on a field. Its type is owned and implements
+/// `serde::Deserialize` and `schemars::JsonSchema`.
+/// An `Option` may be absent. With `#[serde(default)]` or `#[serde(default = "path")]` the
+/// default is part of the contract, so the type implements `serde::Serialize` too.
+///
+/// - `#[arguments] note: NewNote` takes all arguments as one struct.
+/// - `#[state] http: &Client` is injected from the toolbox and is no argument.
+///
+/// The function returns `Result<Output, Error>` where the output implements
+/// `serde::Serialize` and `schemars::JsonSchema` and the error converts into `Failure`.
+/// `?` converts `rusqlite::Error`.
+///
+/// It is a free function, neither `async` nor generic: an operation's name means one
+/// contract. Methods can't be tools; neither can functions inside an `impl` block.
+///
+/// An attribute switched off, as by `#[cfg_attr(feature = "x", idempotent_tool(…))]`, strips
+/// nothing from the parameters, so rustc then refuses their `#[schemars(…)]` and the like.
 #[proc_macro_attribute]
-pub fn idempotent_tool(_args: TokenStream, item: TokenStream) -> TokenStream { item }
+pub fn idempotent_tool(
+    args: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    expand::idempotent_tool(args.into(), item.into()).into()
+}

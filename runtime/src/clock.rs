@@ -2,9 +2,7 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -29,7 +27,9 @@ impl SystemClock {
     /// The machine's clocks, the monotonic one counted from now.
     #[must_use]
     pub fn new() -> Self {
-        Self { origin: Instant::now() }
+        Self {
+            origin: Instant::now(),
+        }
     }
 }
 
@@ -70,7 +70,9 @@ impl ManualClock {
     /// A clock that reads `wall`.
     #[must_use]
     pub fn new(wall: SystemTime) -> Self {
-        Self { now: Arc::new(Mutex::new((wall, Duration::ZERO))) }
+        Self {
+            now: Arc::new(Mutex::new((wall, Duration::ZERO))),
+        }
     }
 
     /// Lets time pass on both clocks.
@@ -109,6 +111,9 @@ impl Timestamp {
 
     /// This time and `later` more; saturates at the end of the range.
     pub(crate) fn plus(self, later: Duration) -> Self {
-        Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
+        Self(
+            self.0
+                .saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)),
+        )
     }
 }

@@ -1,30 +1,134 @@
 //! Exactly what expansions name; no part of the public interface.
 
-pub use schemars;
-pub use serde;
+pub use std::vec::Vec;
 
-use serde::Serialize;
+pub use schemars::{self, Schema};
+pub use serde_json::{Result, Value};
 
+use schemars::JsonSchema;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::tool;
 pub use crate::{
+    definition::{Definition, PlainDefinition, PlainFn},
     effect::failure::Failure,
-    tool::{
-        ArgumentDefault, Context, Declaration, Handler, HandlerResult, Need, State, SyncContext,
-        Tool,
-    },
+    request::authorize::AuthorizeFn,
+    tool::{ArgumentDefault, Declaration, Need, State, ToolArguments},
 };
 
-/// The prelude, for crates that have none.
+/// What the derive of `JsonSchema` takes for granted, for crates without a prelude.
+///
+/// Traits are nameless, so that no name of the user's is shadowed but `Some` and `None`.
 pub mod prelude {
-    pub use std::prelude::rust_2024::*;
+    pub use std::{
+        convert::Into as _,
+        default::Default as _,
+        iter::{IntoIterator as _, Iterator as _},
+        option::Option::{None, Some},
+    };
 }
 
-/// The erased handler of a tool that is a plain function.
+/// What stands in it, so that a path that leads nowhere is one error at the path.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __expansion {
+    ($($token:tt)*) => { $($token)* };
+}
+pub use crate::__expansion as expansion;
+
+/// The items as a list.
 #[must_use]
-pub fn handler<T: Handler>() -> <T::Context as Context>::Handler
-where
-    T::Context: SyncContext,
-{
-    <T::Context as SyncContext>::erase::<T>()
+pub fn list<T, const N: usize>(items: [T; N]) -> Vec<T> {
+    Vec::from(items)
+}
+
+/// A type that one parameter of a tool may have.
+///
+/// Its schema is asked for by the derive of `JsonSchema`, so a type without one is told there.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of an idempotent tool",
+    label = "not an argument of a tool",
+    note = "an argument must be `serde::de::DeserializeOwned + schemars::JsonSchema`",
+    note = "add `#[derive(serde::Deserialize, schemars::JsonSchema)]`"
+)]
+pub trait Argument: Sized {
+    /// Reads the value of an argument.
+    ///
+    /// # Errors
+    ///
+    /// When the type refuses what its schema allows.
+    fn read(value: &Value) -> Result<Self>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: DeserializeOwned> Argument for T {
+    fn read(value: &Value) -> Result<Self> {
+        T::deserialize(value)
+    }
+}
+
+/// Reads the argument `name`. One that is absent is optional, or validation had refused it.
+///
+/// # Errors
+///
+/// When the type refuses what its schema allows.
+pub fn argument<T: Argument>(arguments: &Value, name: &str) -> Result<T> {
+    T::read(arguments.get(name).unwrap_or(&Value::Null))
+}
+
+/// Reads the argument `name`, or takes its default.
+///
+/// # Errors
+///
+/// When the type refuses what its schema allows.
+pub fn argument_or<T: Argument>(
+    arguments: &Value,
+    name: &str,
+    default: impl FnOnce() -> T,
+) -> Result<T> {
+    arguments.get(name).map_or_else(|| Ok(default()), T::read)
+}
+
+/// Reads the argument `name` by a function of the user's.
+///
+/// # Errors
+///
+/// When the function refuses what the schema allows.
+pub fn argument_with<'a, T>(
+    arguments: &'a Value,
+    name: &str,
+    read: impl FnOnce(&'a Value) -> Result<T>,
+) -> Result<T> {
+    read(arguments.get(name).unwrap_or(&Value::Null))
+}
+
+/// The schema of the arguments as schemars writes it.
+#[must_use]
+pub fn schema<T: JsonSchema>() -> Schema {
+    tool::deserialize_schema::<T>()
+}
+
+/// A type whose value may be the default of an argument.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot have a default as an argument of an idempotent tool",
+    label = "its default can't be told in the schema",
+    note = "a default is part of the contract, so its type must be `serde::Serialize`",
+    note = "add `#[derive(serde::Serialize)]`, or take an `Option` without a default"
+)]
+pub trait DefaultArgument {
+    /// The JSON text of the value.
+    ///
+    /// # Errors
+    ///
+    /// When the value cannot be written as JSON.
+    fn to_json(&self) -> Result<String>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize> DefaultArgument for T {
+    fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self)
+    }
 }
 
 /// The JSON text of a default value.
@@ -32,6 +136,6 @@ where
 /// # Errors
 ///
 /// When the value cannot be written as JSON.
-pub fn default_json<T: Serialize>(value: &T) -> serde_json::Result<String> {
-    serde_json::to_string(value)
+pub fn default_json<T: DefaultArgument>(value: &T) -> Result<String> {
+    value.to_json()
 }

@@ -1,4 +1,4 @@
-//! What the attribute implements on the type that names a tool.
+//! What a tool is to the runtime.
 
 use std::{
     any::{Any, TypeId, type_name},
@@ -13,9 +13,14 @@ use serde_json::{Value, value::RawValue};
 
 use crate::effect::failure::Failure;
 
-/// One version of an operation: what `#[idempotent_tool]` implements.
+/// One version of an operation: what `#[idempotent_tool]` makes of a function.
 ///
-/// Implemented by the attribute only; its items may change at any patch release.
+/// Implemented through the attribute only; its items may change at any patch release.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    label = "not a tool",
+    note = "a tool is a function with `#[idempotent_tool(operation = \"name:v1\")]`"
+)]
 pub trait Tool: Send + Sync + 'static {
     /// What the handler works in, its first parameter: [`Tx`](crate::Tx).
     type Context: Context;
@@ -134,6 +139,13 @@ pub struct Declaration {
     pub module: &'static str,
 }
 
+impl Declaration {
+    /// `name:vN`.
+    pub(crate) fn operation(&self) -> String {
+        format!("{}:v{}", self.name, self.version)
+    }
+}
+
 /// The default of one optional argument.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
@@ -146,7 +158,9 @@ pub struct ArgumentDefault {
 
 impl fmt::Debug for ArgumentDefault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArgumentDefault").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ArgumentDefault")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -162,7 +176,10 @@ impl Need {
     /// The need of a `T`.
     #[must_use]
     pub fn of<T: Send + Sync + 'static>() -> Self {
-        Self { id: TypeId::of::<T>(), type_name: type_name::<T>() }
+        Self {
+            id: TypeId::of::<T>(),
+            type_name: type_name::<T>(),
+        }
     }
 }
 
@@ -187,16 +204,24 @@ impl State {
     /// # Errors
     ///
     /// When the toolbox was not given any; `build()` checks that it was.
-    pub fn get<T: Send + Sync + 'static>(&self) -> Result<&T, Failure> {
-        self.values.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref()).ok_or_else(
-            || Failure::new("missing_state", "the server lacks state that this tool needs"),
-        )
+    pub fn get<T: 'static>(&self) -> Result<&T, Failure> {
+        self.values
+            .get(&TypeId::of::<T>())
+            .and_then(|value| value.downcast_ref())
+            .ok_or_else(|| {
+                Failure::new(
+                    "missing_state",
+                    "the server lacks state that this tool needs",
+                )
+            })
     }
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State").field("values", &self.values.len()).finish()
+        f.debug_struct("State")
+            .field("values", &self.values.len())
+            .finish()
     }
 }
 
@@ -227,12 +252,20 @@ impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {
     }
 
     fn json_schema() -> Schema {
-        let settings = SchemaSettings::draft2020_12().with(|s| {
-            s.inline_subschemas = true;
-            s.meta_schema = None;
-        });
-        settings.for_deserialize().into_generator().into_root_schema_for::<T>()
+        deserialize_schema::<T>()
     }
+}
+
+/// The schema of what a `T` is read from, as schemars writes it.
+pub(crate) fn deserialize_schema<T: JsonSchema>() -> Schema {
+    let settings = SchemaSettings::draft2020_12().with(|s| {
+        s.inline_subschemas = true;
+        s.meta_schema = None;
+    });
+    settings
+        .for_deserialize()
+        .into_generator()
+        .into_root_schema_for::<T>()
 }
 
 /// A type that a tool may return.
@@ -266,7 +299,10 @@ impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
             s.inline_subschemas = true;
             s.meta_schema = None;
         });
-        settings.for_serialize().into_generator().into_root_schema_for::<T>()
+        settings
+            .for_serialize()
+            .into_generator()
+            .into_root_schema_for::<T>()
     }
 }
 
@@ -274,9 +310,9 @@ impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
 #[diagnostic::on_unimplemented(
     message = "a tool cannot return `{Self}`",
     label = "expected `Result<Output, Error>`",
-    note = "the error must convert into `idempotent_tool::Failure`"
+    note = "a tool returns `Result<Output, Error>`; the error converts into `idempotent_tool::Failure`"
 )]
-pub trait HandlerResult {
+pub trait HandlerResult: 'static {
     /// The successful result.
     type Output: ToolOutput;
     /// The result with the error as the runtime takes it.
@@ -288,11 +324,29 @@ pub trait HandlerResult {
     fn into_result(self) -> Result<Self::Output, Failure>;
 }
 
-#[diagnostic::do_not_recommend]
-impl<T: ToolOutput, E: Into<Failure>> HandlerResult for Result<T, E> {
+impl<T: ToolOutput, E: HandlerError> HandlerResult for Result<T, E> {
     type Output = T;
 
     fn into_result(self) -> Result<T, Failure> {
-        self.map_err(Into::into)
+        self.map_err(HandlerError::into_failure)
+    }
+}
+
+/// An error that a handler may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of an idempotent tool",
+    label = "not a tool's error",
+    note = "implement `From<{Self}> for idempotent_tool::Failure`, or map the error to a `Failure`"
+)]
+pub trait HandlerError: 'static {
+    /// The error as the caller is told.
+    #[doc(hidden)]
+    fn into_failure(self) -> Failure;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<Failure> + 'static> HandlerError for E {
+    fn into_failure(self) -> Failure {
+        self.into()
     }
 }

@@ -26,11 +26,13 @@ pub struct Failure {
 impl Failure {
     /// A failure that the same call would meet again.
     #[must_use]
-    pub fn new(
-        code: impl Into<Cow<'static, str>>,
-        message: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self { code: code.into(), message: message.into(), retryable: false, source: None }
+    pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code: code.into(),
+            message: message.into(),
+            retryable: false,
+            source: None,
+        }
     }
 
     /// Says that the same call may succeed later.

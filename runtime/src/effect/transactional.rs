@@ -5,10 +5,14 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    operation::{identity::Identity, stored::Stored},
-    reply::validate::ResultValidator,
-    request::{arguments::fingerprint::Fingerprint, arguments::InvalidArgument, caller::Caller},
     effect::failure::Failure,
+    operation::{
+        id::OperationId,
+        identity::Identity,
+        stored::{Receipt, Stored},
+    },
+    reply::validate::ResultValidator,
+    request::{arguments::InvalidArgument, arguments::fingerprint::Fingerprint, caller::Caller},
     store::StoreError,
     tool::{Effect, State},
 };
@@ -56,7 +60,7 @@ pub(crate) enum RunError {
 #[derive(Debug)]
 pub(crate) enum Executed {
     /// This call's effect and receipt are committed.
-    Committed(Stored),
+    Committed(Receipt),
     /// The identity was recorded already; nothing was executed.
     Found(Stored),
     /// The handler ran and was rolled back.
@@ -68,7 +72,7 @@ pub(crate) enum Executed {
     /// The store failed; nothing was written.
     Storage(StoreError),
     /// The store failed at the commit, and whether it happened can't be established.
-    Unknown(StoreError),
+    Unknown(OperationId, StoreError),
 }
 
 impl TransactionalCall {
@@ -101,8 +105,11 @@ impl RunError {
     /// The result can't be written as JSON.
     pub(crate) fn unserializable(error: serde_json::Error) -> Self {
         Self::Failed(
-            Failure::new("result_not_serializable", "the tool's result can't be written as JSON")
-                .with_source(error),
+            Failure::new(
+                "result_not_serializable",
+                "the tool's result can't be written as JSON",
+            )
+            .with_source(error),
         )
     }
 }

@@ -1,16 +1,227 @@
 //! What a transactional handler writes through.
 
+use std::{ops::Deref, sync::Arc, time::Duration};
+
+use rusqlite::{CachedStatement, Connection, Params, Row, Statement};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    effect::transactional::RunError,
-    store::sqlite::SqliteStore,
+    effect::transactional::{RunError, TransactionalCall},
+    operation::id::OperationId,
+    request::caller::Caller,
+    store::sqlite::{Guard, SqliteStore},
     tool::{Context, Effect, Handler, RunsOn, State, SyncContext, ToolArguments, ToolOutput},
 };
 
-/// The open transaction of one call. STUB: store helper owns it.
+/// The open transaction of one call: the first parameter of a transactional tool.
+///
+/// Everything written through it commits together with the call's receipt, or not at all.
+/// It has the query methods of [`Transaction`], and knows who calls.
+///
+/// Only the runtime makes one. A tool may run twice for one call, each time from a clean
+/// rollback: when calls that shared a commit with it made the commit fail. So it must have
+/// no effect but through this transaction, and do nothing slow: while it runs, no other
+/// call writes.
 #[derive(Debug)]
-pub struct Tx {}
+pub struct Tx {
+    transaction: Transaction,
+    pub(crate) call: Arc<TransactionalCall>,
+    pub(crate) operation_id: OperationId,
+}
+
+/// An open transaction that commits and rolls back only when the runtime does.
+///
+/// The methods are rusqlite's. What would end the transaction or reach beyond it is
+/// refused, and fails the call even if the error is swallowed: `BEGIN`, `COMMIT`,
+/// `ROLLBACK`, `ATTACH`, `DETACH`, pragmas that change something, and the ledger's tables.
+/// Savepoints are allowed, and temporary objects until the call ends.
+#[derive(Debug)]
+pub struct Transaction {
+    connection: Connection,
+    guard: Arc<Guard>,
+}
+
+impl Tx {
+    pub(crate) fn new(transaction: Transaction, call: Arc<TransactionalCall>) -> Self {
+        Self {
+            transaction,
+            call,
+            operation_id: OperationId::generate(),
+        }
+    }
+
+    /// The transaction goes on with another call.
+    pub(crate) fn begin_call(&mut self, call: Arc<TransactionalCall>) {
+        self.call = call;
+        self.operation_id = OperationId::generate();
+    }
+
+    pub(crate) fn into_transaction(self) -> Transaction {
+        self.transaction
+    }
+
+    /// The caller's scope in the text form for the application's own tables.
+    #[must_use]
+    pub fn scope(&self) -> &str {
+        &self.call.identity.scope
+    }
+
+    /// Who calls.
+    #[must_use]
+    pub fn caller(&self) -> &Caller {
+        &self.call.caller
+    }
+
+    /// The operation that this call is to become.
+    ///
+    /// A retry after a rollback has another one, since nothing of this one was retained.
+    #[must_use]
+    pub fn operation_id(&self) -> OperationId {
+        self.operation_id
+    }
+
+    /// What is left of the call's budget. A statement that runs past it is stopped.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.call
+            .deadline
+            .saturating_sub(self.transaction.guard.now())
+    }
+}
+
+impl Deref for Tx {
+    type Target = Transaction;
+
+    fn deref(&self) -> &Transaction {
+        &self.transaction
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(connection: Connection, guard: Arc<Guard>) -> Self {
+        Self { connection, guard }
+    }
+
+    /// Runs one statement and returns how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// When SQLite refuses the statement, or it returns rows.
+    pub fn execute<P: Params>(&self, sql: &str, params: P) -> rusqlite::Result<usize> {
+        self.run(|connection| connection.prepare_cached(sql)?.execute(params))
+    }
+
+    /// Runs several statements without parameters, up to the first that fails.
+    ///
+    /// # Errors
+    ///
+    /// When SQLite refuses one of them.
+    pub fn execute_batch(&self, sql: &str) -> rusqlite::Result<()> {
+        self.run(|connection| connection.execute_batch(sql))
+    }
+
+    /// Runs a query and maps its first row.
+    ///
+    /// # Errors
+    ///
+    /// When SQLite refuses the query, when it has no row
+    /// ([`QueryReturnedNoRows`](rusqlite::Error::QueryReturnedNoRows)), or what `map` returns.
+    pub fn query_row<T, P, F>(&self, sql: &str, params: P, map: F) -> rusqlite::Result<T>
+    where
+        P: Params,
+        F: FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    {
+        self.run(|connection| connection.prepare_cached(sql)?.query_row(params, map))
+    }
+
+    /// Runs a query and maps its only row.
+    ///
+    /// # Errors
+    ///
+    /// As [`query_row`](Self::query_row), and when there is a second row
+    /// ([`QueryReturnedMoreThanOneRow`](rusqlite::Error::QueryReturnedMoreThanOneRow)).
+    pub fn query_one<T, P, F>(&self, sql: &str, params: P, map: F) -> rusqlite::Result<T>
+    where
+        P: Params,
+        F: FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    {
+        self.run(|connection| connection.prepare_cached(sql)?.query_one(params, map))
+    }
+
+    /// Runs a query and maps all its rows.
+    ///
+    /// # Errors
+    ///
+    /// When SQLite refuses the query, or what `map` returns.
+    pub fn query_all<T, P, F>(&self, sql: &str, params: P, map: F) -> rusqlite::Result<Vec<T>>
+    where
+        P: Params,
+        F: FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    {
+        self.run(|connection| {
+            connection
+                .prepare_cached(sql)?
+                .query_map(params, map)?
+                .collect()
+        })
+    }
+
+    /// Prepares a statement.
+    ///
+    /// # Errors
+    ///
+    /// When SQLite refuses the statement.
+    pub fn prepare(&self, sql: &str) -> rusqlite::Result<Statement<'_>> {
+        self.connection.prepare(sql)
+    }
+
+    /// Prepares a statement, or takes it from the connection's cache.
+    ///
+    /// The methods that take a statement's text use the cache as well.
+    ///
+    /// # Errors
+    ///
+    /// When SQLite refuses the statement.
+    pub fn prepare_cached(&self, sql: &str) -> rusqlite::Result<CachedStatement<'_>> {
+        self.connection.prepare_cached(sql)
+    }
+
+    /// The row id of this transaction's last insertion; zero before the first.
+    #[must_use]
+    pub fn last_insert_rowid(&self) -> i64 {
+        self.connection.last_insert_rowid()
+    }
+
+    /// How many rows the last statement changed.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.connection.changes()
+    }
+
+    /// Runs a piece of work on the connection, where a failpoint can hit it.
+    pub(crate) fn run<T>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        #[cfg(feature = "failpoints")]
+        if let Some(failpoints) = &self.guard.failpoints {
+            return failpoints.around(|| work(&self.connection));
+        }
+        work(&self.connection)
+    }
+
+    pub(crate) fn is_autocommit(&self) -> bool {
+        self.connection.is_autocommit()
+    }
+
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) fn guard(&self) -> &Arc<Guard> {
+        &self.guard
+    }
+}
 
 /// A handler on [`Tx`] with its types erased.
 #[doc(hidden)]

@@ -1,1 +1,178 @@
-//! STUB
+//! The adapter for the Model Context Protocol, on the `rmcp` SDK (feature `rmcp`).
+//!
+//! It makes a toolbox's tools routes of the application's own [`ToolRouter`], so that one
+//! server lists and serves both, and the SDK keeps everything else of the protocol.
+//!
+//! ```
+//! use idempotent_tool::{Caller, Scope, Toolbox, mcp::Adapter};
+//! use rmcp::{ServerHandler, handler::server::router::tool::ToolRouter, tool_handler};
+//!
+//! struct Notes {
+//!     router: ToolRouter<Self>,
+//! }
+//!
+//! #[tool_handler(router = self.router)]
+//! impl ServerHandler for Notes {}
+//!
+//! fn server(tools: Toolbox) -> Result<Notes, Box<dyn std::error::Error>> {
+//!     // Standard input authenticates nobody: the identity is stated here, once.
+//!     let caller = Caller::new(Scope::builder().account("local").build()?);
+//!     // An application with tools of its own passes its `Self::tool_router()`.
+//!     let router = Adapter::for_caller(tools, caller).merge(ToolRouter::new())?;
+//!     Ok(Notes { router })
+//! }
+//! ```
+
+mod wire;
+
+use std::{fmt, future, sync::Arc};
+
+use rmcp::{
+    ErrorData, RoleServer,
+    handler::server::{
+        router::tool::{ToolRoute, ToolRouter},
+        tool::ToolCallContext,
+    },
+    model::CallToolResponse,
+    service::RequestContext,
+};
+use serde_json::Value;
+
+use crate::{
+    reply::{Reply, rejection::Rejection},
+    request::caller::Caller,
+    store::BoxFuture,
+    toolbox::Toolbox,
+};
+
+type Identify = dyn Fn(RequestContext<RoleServer>) -> BoxFuture<'static, Result<Caller, Unidentified>>
+    + Send
+    + Sync;
+
+/// A toolbox's tools as an MCP server serves them. Clones are cheap.
+#[derive(Clone)]
+pub struct Adapter {
+    tools: Toolbox,
+    identify: Arc<Identify>,
+}
+
+/// Why a request has no caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unidentified {
+    /// The request is not authenticated: the same one would be refused again.
+    #[error("the request is not authenticated")]
+    Refused,
+    /// It can't be established now; the caller may ask again.
+    #[error("the caller of the request can't be established now")]
+    Unavailable,
+}
+
+/// Tools that both the toolbox and the application define.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the toolbox and the application both define {}; rename one of each pair",
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+)]
+#[non_exhaustive]
+pub struct DuplicateTools {
+    /// Their names, sorted.
+    pub names: Vec<String>,
+}
+
+impl Adapter {
+    /// Serves `tools` to the callers that `identify` finds in the requests.
+    ///
+    /// `identify` reads what the transport has authenticated (for HTTP, the parts of the
+    /// request in the context's extensions), never the arguments, a session id or the
+    /// client's own words about itself. It is asked on every call; when it fails, the call
+    /// is rejected with `denied` and nothing is touched.
+    #[must_use]
+    pub fn new<F, Fut>(tools: Toolbox, identify: F) -> Self
+    where
+        F: Fn(RequestContext<RoleServer>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Caller, Unidentified>> + Send + 'static,
+    {
+        Self {
+            tools,
+            identify: Arc::new(move |context| Box::pin(identify(context))),
+        }
+    }
+
+    /// Serves `tools` to one fixed `caller`: for standard input and output, where whoever
+    /// started the process is the caller.
+    #[must_use]
+    pub fn for_caller(tools: Toolbox, caller: Caller) -> Self {
+        Self::new(tools, move |_| future::ready(Ok(caller.clone())))
+    }
+
+    /// The application's own routes and the toolbox's, for one listing.
+    ///
+    /// # Errors
+    ///
+    /// When both define a tool of the same name.
+    pub fn merge<S: Send + Sync + 'static>(
+        &self,
+        mut own: ToolRouter<S>,
+    ) -> Result<ToolRouter<S>, DuplicateTools> {
+        let names: Vec<_> = self
+            .tools
+            .list()
+            .filter(|tool| own.map.contains_key(tool.name.as_str()))
+            .map(|tool| tool.name.clone())
+            .collect();
+        if !names.is_empty() {
+            return Err(DuplicateTools { names });
+        }
+        for tool in self.tools.list() {
+            let adapter = self.clone();
+            own.add_route(ToolRoute::new_dyn(wire::listing(tool), move |context| {
+                Box::pin(adapter.clone().serve(context))
+            }));
+        }
+        Ok(own)
+    }
+
+    async fn serve<S>(
+        self,
+        context: ToolCallContext<'_, S>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let ToolCallContext {
+            request_context,
+            name,
+            arguments,
+            ..
+        } = context;
+        let cancelled = request_context.ct.clone();
+        let arguments = Value::Object(arguments.unwrap_or_default());
+        let answer = self.answer(request_context, &name, arguments);
+        match cancelled.run_until_cancelled(answer).await {
+            Some(reply) => wire::result(&reply).map(CallToolResponse::from),
+            // The call is dropped here if it has not begun; the SDK sends nothing.
+            None => Err(ErrorData::internal_error("the request was cancelled", None)),
+        }
+    }
+
+    async fn answer(
+        &self,
+        context: RequestContext<RoleServer>,
+        tool: &str,
+        arguments: Value,
+    ) -> Reply {
+        match (self.identify)(context).await {
+            Ok(caller) => self.tools.call(&caller, tool, arguments).await,
+            Err(Unidentified::Refused) => Reply::rejected(tool, Rejection::Unauthenticated),
+            Err(Unidentified::Unavailable) => {
+                Reply::rejected(tool, Rejection::AuthorizationUnavailable)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapter")
+            .field("tools", &self.tools)
+            .finish_non_exhaustive()
+    }
+}

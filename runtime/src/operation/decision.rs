@@ -24,7 +24,10 @@ pub(crate) enum Known {
 #[derive(Debug)]
 pub(crate) enum Decision {
     /// The retained result.
-    Replay { operation_id: OperationId, result: Box<RawValue> },
+    Replay {
+        operation_id: OperationId,
+        result: Box<RawValue>,
+    },
     /// The key belongs to other arguments.
     PayloadConflict,
 }
@@ -43,7 +46,10 @@ pub(crate) fn recall(stored: Stored, now: Timestamp) -> Known {
 /// What a request with `fingerprint` gets from a `receipt` of the same identity and version.
 pub(crate) fn decide(receipt: Receipt, fingerprint: &Fingerprint) -> Decision {
     if receipt.fingerprint == *fingerprint {
-        Decision::Replay { operation_id: receipt.operation_id, result: receipt.result }
+        Decision::Replay {
+            operation_id: receipt.operation_id,
+            result: receipt.result,
+        }
     } else {
         Decision::PayloadConflict
     }

@@ -53,7 +53,9 @@ impl FromStr for OperationId {
     fn from_str(text: &str) -> Result<Self, MalformedOperationId> {
         let digits = text.strip_prefix("op_").ok_or(MalformedOperationId)?;
         let canonical = digits.len() == 32
-            && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+            && digits
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if !canonical {
             return Err(MalformedOperationId);
         }

@@ -17,12 +17,18 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(scope: &Scope, tool: &Arc<str>, key: IdempotencyKey) -> Self {
-        Self { scope: Arc::clone(scope.text()), tool: Arc::clone(tool), key }
+        Self {
+            scope: Arc::clone(scope.text()),
+            tool: Arc::clone(tool),
+            key,
+        }
     }
 }
 
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("tool", &self.tool).finish_non_exhaustive()
+        f.debug_struct("Identity")
+            .field("tool", &self.tool)
+            .finish_non_exhaustive()
     }
 }

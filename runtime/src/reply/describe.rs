@@ -1,1 +1,178 @@
-//! STUB
+//! What a tool's listing says.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// A tool as it is listed to callers.
+///
+/// Serialized, its members have the names that tool listings commonly use:
+/// `inputSchema`, `outputSchema`, `readOnlyHint` and so on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ToolDescription {
+    /// The tool's name, which is the operation's.
+    pub name: String,
+    /// A title for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The doc comment, and how to call the tool so that a retry has no second effect.
+    pub description: String,
+    /// The schema of the arguments, the idempotency key included.
+    pub input_schema: Map<String, Value>,
+    /// The schema of every reply.
+    pub output_schema: Map<String, Value>,
+    /// What a host may assume before it lets a model call the tool.
+    pub annotations: Annotations,
+}
+
+/// Hints of a tool's effects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "four independent hints of a listing"
+)]
+pub struct Annotations {
+    /// The tool changes nothing.
+    #[serde(rename = "readOnlyHint")]
+    pub read_only: bool,
+    /// The tool may destroy something.
+    #[serde(rename = "destructiveHint")]
+    pub destructive: bool,
+    /// The same call again has no further effect.
+    #[serde(rename = "idempotentHint")]
+    pub idempotent: bool,
+    /// The tool's effect reaches beyond the server.
+    #[serde(rename = "openWorldHint")]
+    pub open_world: bool,
+}
+
+impl Annotations {
+    /// Of a tool that has effects and takes a key. The key is required and the receipt
+    /// durable, so `idempotent` is no mere intention.
+    pub(crate) fn keyed(destructive: bool, open_world: bool) -> Self {
+        Self {
+            read_only: false,
+            destructive,
+            idempotent: true,
+            open_world,
+        }
+    }
+}
+
+/// Sections of a doc comment that tell Rust programmers about the function.
+const RUST_SECTIONS: [&str; 5] = [
+    "# Errors",
+    "# Panics",
+    "# Safety",
+    "# Example",
+    "# Examples",
+];
+
+/// The description of a transactional tool: its doc comment, then how to call it.
+pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
+    let doc_comment = for_callers(doc_comment);
+    let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
+    let retention = words(retention);
+    format!(
+        "{doc_comment}{separator}\
+         `idempotency_key` names one intended action. Generate a new one, such as a UUID, before \
+         the first attempt of each new action. Every attempt of one intended action reuses the \
+         same key and the same arguments: after a time-out, a lost connection or an answer that \
+         you did not see, repeat the call exactly, because a new key carries the action out a \
+         second time. If you don't know whether a call took effect, that repeated call tells: it \
+         returns the recorded result if the action happened, and carries it out if it did not. A \
+         key stays valid for {retention} after the action; then it is refused, not executed \
+         again. Keep the key with the arguments, and the `operation_id` of the reply, in whatever \
+         you persist or hand over to another agent."
+    )
+}
+
+/// The doc comment without the sections that are not for callers.
+fn for_callers(doc_comment: &str) -> String {
+    let mut kept = Vec::new();
+    let mut skipping = false;
+    for line in doc_comment.lines() {
+        if line.starts_with("# ") {
+            skipping = RUST_SECTIONS.contains(&line.trim_end());
+        }
+        if !skipping {
+            kept.push(line);
+        }
+    }
+    kept.join("\n").trim().to_owned()
+}
+
+/// A duration in words, exact to the second: `30 days`, `1 hour 30 minutes`.
+fn words(duration: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (86_400, "day"),
+        (3_600, "hour"),
+        (60, "minute"),
+        (1, "second"),
+    ];
+    let mut rest = duration.as_secs();
+    let mut words = Vec::new();
+    for (seconds, unit) in UNITS {
+        let count = rest / seconds;
+        rest %= seconds;
+        match count {
+            0 => (),
+            1 => words.push(format!("1 {unit}")),
+            count => words.push(format!("{count} {unit}s")),
+        }
+    }
+    if words.is_empty() {
+        "less than a second".into()
+    } else {
+        words.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_words() {
+        for (seconds, expected) in [
+            (0, "less than a second"),
+            (1, "1 second"),
+            (90, "1 minute 30 seconds"),
+            (3_600, "1 hour"),
+            (86_400 + 7_200, "1 day 2 hours"),
+            (30 * 86_400, "30 days"),
+        ] {
+            assert_eq!(words(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn sections_for_rust_programmers_are_left_out() {
+        let doc_comment = "Pay.\n\n# Errors\n\nWhen poor.\n\n# Limits\n\nA million.\n# Panics\nNo.";
+        assert_eq!(for_callers(doc_comment), "Pay.\n\n# Limits\n\nA million.");
+    }
+
+    #[test]
+    fn the_description_says_the_four_things() {
+        let description = transactional("Create a note.\n", Duration::from_secs(7 * 86_400));
+        assert!(description.starts_with("Create a note.\n\n`idempotency_key` names"));
+        for part in [
+            "Generate a new one, such as a UUID, before the first attempt of each new action",
+            "Every attempt of one intended action reuses the same key and the same arguments",
+            "valid for 7 days",
+            "that repeated call tells",
+        ] {
+            assert!(description.contains(part), "{part}");
+        }
+        assert!(
+            !description
+                .to_lowercase()
+                .contains("unique for every request")
+        );
+        assert!(transactional("", Duration::from_secs(1)).starts_with("`idempotency_key`"));
+    }
+}

@@ -1,1 +1,256 @@
-//! STUB
+//! Why a call was not carried out.
+
+use std::time::Duration;
+
+use super::repeat;
+use crate::request::{arguments::InvalidArgument, key::InvalidKey};
+
+/// Why a call was not carried out. In every case nothing is recorded of it.
+///
+/// No text tells anything of a key, an argument or an earlier call beyond the code.
+#[derive(Debug)]
+pub(crate) enum Rejection {
+    /// The key is missing or malformed.
+    InvalidKey(InvalidKey),
+    /// The arguments don't fit the contract.
+    InvalidArguments(Vec<InvalidArgument>),
+    /// The key belongs to other arguments.
+    PayloadConflict,
+    /// The key belongs to a version that is no longer registered.
+    VersionConflict {
+        /// The version that the receipt names.
+        recorded: u32,
+    },
+    /// The key's retention is over.
+    KeyExpired,
+    /// The transport names no caller.
+    #[cfg_attr(
+        not(feature = "rmcp"),
+        allow(dead_code, reason = "only an adapter authenticates")
+    )]
+    Unauthenticated,
+    /// The authorizer says no.
+    Denied,
+    /// The authorizer can't tell now.
+    AuthorizationUnavailable,
+    /// There is no such tool.
+    NotFound,
+    /// The wait for the queue, a lock or the key's owner used the deadline up.
+    Busy {
+        /// When to come back.
+        retry_after: Duration,
+    },
+    /// The handler used the deadline up and was rolled back.
+    DeadlineExceeded,
+    /// The store failed before anything was written.
+    Storage {
+        /// Whether the cause may pass.
+        retryable: bool,
+    },
+}
+
+impl Rejection {
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::InvalidKey(_) => "invalid_key",
+            Self::InvalidArguments(_) => "invalid_arguments",
+            Self::PayloadConflict => "payload_conflict",
+            Self::VersionConflict { .. } => "version_conflict",
+            Self::KeyExpired => "key_expired",
+            Self::Unauthenticated | Self::Denied | Self::AuthorizationUnavailable => "denied",
+            Self::NotFound => "not_found",
+            Self::Busy { .. } => "busy",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::Storage { .. } => "storage",
+        }
+    }
+
+    /// What is wrong with a call of `tool`.
+    pub(super) fn message(&self, tool: &str) -> String {
+        match self {
+            Self::InvalidKey(error) => error.to_string(),
+            Self::InvalidArguments(details) => list(details),
+            Self::PayloadConflict => {
+                "this `idempotency_key` was first used with other arguments; nothing was changed"
+                    .into()
+            }
+            Self::VersionConflict { recorded } => format!(
+                "this `idempotency_key` was used under `{tool}:v{recorded}`, which is no longer \
+                 served; nothing was changed"
+            ),
+            Self::KeyExpired => "the result of this `idempotency_key` is no longer kept; it was \
+                not executed again"
+                .into(),
+            Self::Unauthenticated => format!("the caller of `{tool}` is not authenticated"),
+            Self::Denied => format!("this caller may not call `{tool}` with these arguments"),
+            Self::AuthorizationUnavailable => {
+                format!("whether this caller may call `{tool}` can't be established now")
+            }
+            Self::NotFound => "there is no such tool".into(),
+            Self::Busy { .. } => "the server was busy until the deadline of the call; nothing was \
+                written"
+                .into(),
+            Self::DeadlineExceeded => "the tool needed longer than the deadline of the call; what \
+                it did was rolled back"
+                .into(),
+            Self::Storage { .. } => "the server's storage failed; nothing was written".into(),
+        }
+    }
+
+    /// Whether the same call may do better later.
+    pub(super) fn is_retryable(&self) -> bool {
+        match self {
+            Self::AuthorizationUnavailable | Self::Busy { .. } | Self::DeadlineExceeded => true,
+            Self::Storage { retryable } => *retryable,
+            Self::InvalidKey(_)
+            | Self::InvalidArguments(_)
+            | Self::PayloadConflict
+            | Self::VersionConflict { .. }
+            | Self::KeyExpired
+            | Self::Unauthenticated
+            | Self::Denied
+            | Self::NotFound => false,
+        }
+    }
+
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
+    /// What the caller of `tool` should do.
+    pub(super) fn next_action(&self, tool: &str) -> String {
+        match self {
+            Self::InvalidKey(_) => {
+                format!("Call {tool} again with an idempotency_key that fits its schema")
+            }
+            Self::InvalidArguments(_) => format!(
+                "Correct the arguments and call {tool} again; the idempotency_key stays the same \
+                 as long as the intended action does"
+            ),
+            Self::PayloadConflict => format!(
+                "Check whether the effect of the first call exists and is the one you want; call \
+                 {tool} with the first arguments to get its result, and use a new idempotency_key \
+                 only for another action"
+            ),
+            Self::VersionConflict { .. } | Self::KeyExpired => format!(
+                "Check whether the effect of the earlier call of {tool} exists before you think \
+                 of a new idempotency_key"
+            ),
+            Self::Unauthenticated => format!(
+                "Authenticate, then call {tool} again with the same idempotency_key and arguments"
+            ),
+            Self::Denied => {
+                format!("Obtain permission to call {tool}; another idempotency_key changes nothing")
+            }
+            Self::NotFound => "List the tools and call one of them by its exact name".into(),
+            Self::AuthorizationUnavailable | Self::Busy { .. } | Self::DeadlineExceeded => {
+                repeat(tool)
+            }
+            Self::Storage { retryable: true } => repeat(tool),
+            Self::Storage { retryable: false } => format!(
+                "Report the failure to the operator of the server; after its repair, call {tool} \
+                 again with the same idempotency_key and arguments"
+            ),
+        }
+    }
+
+    pub(super) fn into_details(self) -> Vec<InvalidArgument> {
+        match self {
+            Self::InvalidArguments(details) => details,
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Every invalid argument in one line, for readers who see the message alone.
+fn list(details: &[InvalidArgument]) -> String {
+    let mut message = String::from("the arguments don't fit the tool's schema");
+    for (index, detail) in details.iter().enumerate() {
+        message.push_str(if index == 0 { ": " } else { "; " });
+        if !detail.path.is_empty() {
+            message.push('`');
+            message.push_str(&detail.path);
+            message.push_str("` ");
+        }
+        message.push_str(&detail.message);
+    }
+    message
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::reply::Reply;
+
+    /// One rejection of each kind.
+    pub(crate) fn all() -> Vec<Rejection> {
+        let invalid = |path: &str, message: &str| InvalidArgument {
+            path: path.into(),
+            message: message.into(),
+        };
+        vec![
+            Rejection::InvalidKey(InvalidKey::Missing),
+            Rejection::InvalidArguments(vec![
+                invalid("/body", "is missing"),
+                invalid("/nested/z", "must be an integer"),
+            ]),
+            Rejection::PayloadConflict,
+            Rejection::VersionConflict { recorded: 1 },
+            Rejection::KeyExpired,
+            Rejection::Unauthenticated,
+            Rejection::Denied,
+            Rejection::AuthorizationUnavailable,
+            Rejection::NotFound,
+            Rejection::Busy {
+                retry_after: Duration::from_millis(250),
+            },
+            Rejection::DeadlineExceeded,
+            Rejection::Storage { retryable: true },
+            Rejection::Storage { retryable: false },
+        ]
+    }
+
+    #[test]
+    fn messages_follow_the_grammar() {
+        for rejection in all() {
+            let message = rejection.message("create_note");
+            let first = message.chars().next().unwrap();
+            assert!(first.is_lowercase() || first == '`', "{message}");
+            assert!(
+                !message.ends_with('.') && !message.contains("  "),
+                "{message}"
+            );
+            let next = rejection.next_action("create_note");
+            assert!(next.chars().next().unwrap().is_uppercase(), "{next}");
+            assert!(!next.ends_with('.') && !next.contains("  "), "{next}");
+        }
+    }
+
+    #[test]
+    fn every_invalid_argument_is_named() {
+        let rejection = all().swap_remove(1);
+        let reply: serde_json::Value =
+            serde_json::from_str(&Reply::rejected("create_note", rejection).to_json()).unwrap();
+        assert_eq!(reply["error"]["code"], "invalid_arguments");
+        assert_eq!(
+            reply["error"]["details"],
+            serde_json::json!([
+                { "path": "/body", "message": "is missing" },
+                { "path": "/nested/z", "message": "must be an integer" },
+            ])
+        );
+        assert_eq!(
+            reply["error"]["message"],
+            "the arguments don't fit the tool's schema: `/body` is missing; `/nested/z` must be an integer"
+        );
+    }
+
+    #[test]
+    fn an_unknown_tool_is_not_echoed() {
+        let reply = Reply::rejected("drop table", Rejection::NotFound);
+        assert!(!reply.to_json().contains("drop table"));
+    }
+}

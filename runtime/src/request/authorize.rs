@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::{operation::id::OperationId, request::caller::Caller};
 
 /// The signature of an authorizer that an attribute names with `authorize = path`.
-pub(crate) type AuthorizeFn = fn(&Caller, &Asked<'_>) -> Access;
+pub type AuthorizeFn = fn(&Caller, &Asked<'_>) -> Access;
 
 /// What an authorizer answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,9 @@ impl<'a> Asked<'a> {
     #[must_use]
     pub fn tool(&self) -> &'a str {
         match self {
-            Self::Call { tool, .. } | Self::Inspect { tool, .. } | Self::Cancel { tool, .. } => tool,
+            Self::Call { tool, .. } | Self::Inspect { tool, .. } | Self::Cancel { tool, .. } => {
+                tool
+            }
         }
     }
 }
@@ -77,7 +79,9 @@ impl fmt::Debug for Asked<'_> {
             Self::Inspect { .. } => "Inspect",
             Self::Cancel { .. } => "Cancel",
         };
-        f.debug_struct(action).field("tool", &self.tool()).finish_non_exhaustive()
+        f.debug_struct(action)
+            .field("tool", &self.tool())
+            .finish_non_exhaustive()
     }
 }
 

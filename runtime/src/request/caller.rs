@@ -34,7 +34,10 @@ impl Caller {
     /// The caller whose operations live in `scope`.
     #[must_use]
     pub fn new(scope: Scope) -> Self {
-        Self { scope, extensions: HashMap::new() }
+        Self {
+            scope,
+            extensions: HashMap::new(),
+        }
     }
 
     /// Adds a value that the authorizer can read, such as permissions; replaces one of the same type.
@@ -47,7 +50,9 @@ impl Caller {
     /// The value of type `T` that [`with`](Self::with) added.
     #[must_use]
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        self.extensions.get(&TypeId::of::<T>()).and_then(|value| value.downcast_ref())
+        self.extensions
+            .get(&TypeId::of::<T>())
+            .and_then(|value| value.downcast_ref())
     }
 
     /// Where the caller's operations live.
@@ -59,6 +64,8 @@ impl Caller {
 
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").field("scope", &self.scope).finish_non_exhaustive()
+        f.debug_struct("Caller")
+            .field("scope", &self.scope)
+            .finish_non_exhaustive()
     }
 }

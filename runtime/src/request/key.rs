@@ -2,7 +2,11 @@
 
 use std::{fmt, str::FromStr};
 
+use serde_json::{Map, Value};
 use uuid::Uuid;
+
+/// The argument that carries the key.
+pub(crate) const ARGUMENT: &str = "idempotency_key";
 
 /// The longest key, in Unicode code points.
 pub(crate) const MAX_CODE_POINTS: usize = 128;
@@ -28,7 +32,9 @@ pub struct IdempotencyKey(Box<str>);
 #[non_exhaustive]
 pub enum InvalidKey {
     /// There is no key.
-    #[error("`idempotency_key` is missing; generate one for this action and repeat it in every retry")]
+    #[error(
+        "`idempotency_key` is missing; generate one for this action and repeat it in every retry"
+    )]
     Missing,
     /// The key is not a string.
     #[error("`idempotency_key` must be a string")]
@@ -88,6 +94,15 @@ impl IdempotencyKey {
     }
 }
 
+/// Takes the key out of the arguments as they came.
+pub(crate) fn take(arguments: &mut Map<String, Value>) -> Result<IdempotencyKey, InvalidKey> {
+    match arguments.remove(ARGUMENT) {
+        None => Err(InvalidKey::Missing),
+        Some(Value::String(key)) => IdempotencyKey::new(key),
+        Some(_) => Err(InvalidKey::NotAString),
+    }
+}
+
 impl FromStr for IdempotencyKey {
     type Err = InvalidKey;
 
@@ -99,5 +114,69 @@ impl FromStr for IdempotencyKey {
 impl fmt::Debug for IdempotencyKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("IdempotencyKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn strange_but_valid_keys_are_kept_as_they_are() {
+        let longest = "\u{1f600}".repeat(MAX_CODE_POINTS);
+        let valid = [
+            "user",
+            "__proto__",
+            "../x",
+            "a:b",
+            "\u{1f600}",
+            "\u{5e9}\u{5dc}\u{5d5}\u{5dd}",
+            "a b",
+            "'; DROP TABLE notes; --",
+            "%s",
+            "null",
+            "0",
+            &longest,
+        ];
+        for key in valid {
+            assert_eq!(
+                IdempotencyKey::new(key).map(|key| key.as_str().to_owned()),
+                Ok(key.into())
+            );
+        }
+    }
+
+    #[test]
+    fn invalid_keys_say_why() {
+        let invalid = [
+            ("", InvalidKey::Empty),
+            (" ", InvalidKey::OuterWhitespace),
+            (" a", InvalidKey::OuterWhitespace),
+            ("a\u{a0}", InvalidKey::OuterWhitespace),
+            ("a\0b", InvalidKey::ControlCharacter(1)),
+            ("ab\n", InvalidKey::ControlCharacter(2)),
+            ("\u{85}", InvalidKey::ControlCharacter(0)),
+        ];
+        for (key, error) in invalid {
+            assert_eq!(IdempotencyKey::new(key), Err(error), "{key:?}");
+        }
+        let too_long = "a".repeat(MAX_CODE_POINTS + 1);
+        assert_eq!(IdempotencyKey::new(too_long), Err(InvalidKey::TooLong(129)));
+    }
+
+    #[test]
+    fn a_missing_null_or_wrong_key_is_never_a_shared_key() {
+        for (arguments, error) in [
+            (json!({}), InvalidKey::Missing),
+            (json!({ "idempotency_key": null }), InvalidKey::NotAString),
+            (json!({ "idempotency_key": 7 }), InvalidKey::NotAString),
+            (json!({ "idempotency_key": ["a"] }), InvalidKey::NotAString),
+            (json!({ "idempotency_key": "" }), InvalidKey::Empty),
+        ] {
+            let mut arguments = arguments.as_object().unwrap().clone();
+            assert_eq!(take(&mut arguments), Err(error));
+        }
     }
 }

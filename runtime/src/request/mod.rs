@@ -4,5 +4,6 @@ pub(crate) mod arguments;
 pub(crate) mod authorize;
 pub(crate) mod caller;
 pub(crate) mod contract;
+pub(crate) mod json_schema;
 pub(crate) mod key;
 pub(crate) mod scope;

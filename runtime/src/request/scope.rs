@@ -42,7 +42,9 @@ pub struct ScopeBuilder {
 
 /// A scope without any component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a scope needs at least one of account, principal and workspace; set the one that owns the operations")]
+#[error(
+    "a scope needs at least one of account, principal and workspace; set the one that owns the operations"
+)]
 #[non_exhaustive]
 pub struct EmptyScope;
 
@@ -139,10 +141,22 @@ mod tests {
 
     #[test]
     fn components_cannot_bleed_into_each_other() {
-        let left = Scope::builder().account("a:b").principal("c").build().unwrap();
-        let right = Scope::builder().account("a").principal("b:c").build().unwrap();
+        let left = Scope::builder()
+            .account("a:b")
+            .principal("c")
+            .build()
+            .unwrap();
+        let right = Scope::builder()
+            .account("a")
+            .principal("b:c")
+            .build()
+            .unwrap();
         let quoted = Scope::builder().account("a\",\"b").build().unwrap();
-        let plain = Scope::builder().account("a").principal("b").build().unwrap();
+        let plain = Scope::builder()
+            .account("a")
+            .principal("b")
+            .build()
+            .unwrap();
         assert_ne!(left.as_str(), right.as_str());
         assert_ne!(quoted.as_str(), plain.as_str());
     }

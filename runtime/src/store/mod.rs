@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[cfg(feature = "sqlite")]
-pub mod sqlite;
+pub(crate) mod sqlite;
 
 /// A place that keeps operations: [`SqliteStore`](crate::SqliteStore).
 ///
@@ -71,7 +71,33 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct StoreError {
+    /// Without a value of a caller: it is logged.
     pub(crate) what: &'static str,
+    /// Whether the cause may pass by itself.
+    pub(crate) retryable: bool,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl StoreError {
+    /// A failure that stays until somebody acts.
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            retryable: false,
+            source: None,
+        }
+    }
+
+    /// Says that the cause may pass by itself.
+    pub(crate) fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+
+    /// Keeps the cause.
+    pub(crate) fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
 }

@@ -1,17 +1,35 @@
 //! Validate, normalize, fingerprint: from the JSON that came to the request that is compared.
 
 pub(crate) mod fingerprint;
+pub(crate) mod number;
+pub(crate) mod validate;
+
+mod canonical;
+mod node;
+mod normalize;
+mod schema;
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
 
 use schemars::Schema;
 use serde_json::{Map, Value};
 
+use self::{
+    fingerprint::Fingerprint,
+    node::{Node, ObjectRule},
+    validate::Validator,
+};
 use crate::tool::ArgumentDefault;
-use self::fingerprint::Fingerprint;
 
 /// The arguments of one version of a tool, compiled at `build()`.
 #[derive(Debug)]
 pub(crate) struct CompiledArguments {
     schema: Map<String, Value>,
+    validator: Validator,
+    node: Node,
 }
 
 /// Arguments that the contract accepts.
@@ -38,13 +56,44 @@ pub(crate) struct SchemaError {
     pub(crate) message: String,
 }
 
+impl SchemaError {
+    pub(crate) fn new(message: String) -> Self {
+        Self { message }
+    }
+}
+
+/// The arguments' object.
+pub(crate) fn as_object(value: Value) -> Result<Map<String, Value>, Vec<InvalidArgument>> {
+    match value {
+        Value::Object(arguments) => Ok(arguments),
+        _ => Err(vec![InvalidArgument {
+            path: String::new(),
+            message: "must be an object that holds the arguments by name".to_owned(),
+        }]),
+    }
+}
+
 impl CompiledArguments {
     /// Turns the generated schema into the contract that is advertised and enforced.
     ///
     /// `schema` is schemars' deserialize schema of the arguments struct; `defaults` are
     /// the parameters' declared defaults, which win over those in the schema.
-    pub(crate) fn compile(_schema: Schema, _defaults: &[ArgumentDefault]) -> Result<Self, SchemaError> {
-        todo!()
+    pub(crate) fn compile(
+        schema: Schema,
+        defaults: &[ArgumentDefault],
+    ) -> Result<Self, SchemaError> {
+        let mut schema = schema::contract(schema.to_value(), defaults)?;
+        let node = Node::compile(&mut schema)?;
+        let schema = Value::Object(schema);
+        let validator = Validator::compile(&schema)?;
+        let Value::Object(schema) = schema else {
+            return Err(schema::not_a_struct());
+        };
+        Ok(Self {
+            schema,
+            validator,
+            node,
+        })
     }
 
     /// The advertised schema of the arguments, without the idempotency key: an object
@@ -54,17 +103,105 @@ impl CompiledArguments {
     }
 
     /// Normalizes, validates, canonicalizes and digests.
-    pub(crate) fn prepare(&self, _arguments: &Map<String, Value>) -> Result<Prepared, Vec<InvalidArgument>> {
-        todo!()
+    ///
+    /// # Errors
+    ///
+    /// Every argument that the contract refuses, by its path.
+    pub(crate) fn prepare(
+        &self,
+        arguments: &Map<String, Value>,
+    ) -> Result<Prepared, Vec<InvalidArgument>> {
+        let arguments = match normalize::members(&self.node, arguments) {
+            Ok(arguments) if self.validator.accepts(&arguments) => arguments,
+            Ok(arguments) => return Err(self.validator.explain(&arguments)),
+            Err((arguments, mut refused)) => {
+                // A number that was refused stays as it came, so the validator may name it
+                // once more, with less to say.
+                let mut others = self.validator.explain(&arguments);
+                others.retain(|other| refused.iter().all(|it| it.path != other.path));
+                refused.append(&mut others);
+                refused.sort_unstable();
+                return Err(refused);
+            }
+        };
+        let fingerprint = with_buffer(|canonical| {
+            canonical::write(&self.node, &arguments, canonical);
+            Fingerprint::of(canonical)
+        });
+        Ok(Prepared {
+            arguments,
+            fingerprint,
+        })
     }
 
     /// The arguments without the members that this version doesn't know and that equal
     /// the default that `newer` declares for them.
     pub(crate) fn without_newer_defaults(
         &self,
-        _arguments: &Map<String, Value>,
-        _newer: &Self,
+        arguments: &Map<String, Value>,
+        newer: &Self,
     ) -> Map<String, Value> {
-        todo!()
+        without_newer_defaults(&self.node, &newer.node, arguments)
     }
+}
+
+fn without_newer_defaults(
+    older: &Node,
+    newer: &Node,
+    arguments: &Map<String, Value>,
+) -> Map<String, Value> {
+    let (ObjectRule::Members(known), ObjectRule::Members(newly)) = (&older.object, &newer.object)
+    else {
+        return arguments.clone();
+    };
+    let mut kept = Map::new();
+    for (name, value) in arguments {
+        let value = match (known.get(name), newly.get(name), value) {
+            (Some(older), Some(newer), Value::Object(members)) => {
+                Value::Object(without_newer_defaults(&older.node, &newer.node, members))
+            }
+            (None, Some(newer), _) if known.others.is_none() && newer.repeats_default(value) => {
+                continue;
+            }
+            _ => value.clone(),
+        };
+        kept.insert(name.clone(), value);
+    }
+    kept
+}
+
+/// Whether two declared defaults of an argument with this `schema` are one, so that what
+/// repeats the one repeats the other.
+pub(crate) fn same_default(schema: &Value, one: &Value, other: &Value) -> bool {
+    let Value::Object(schema) = schema else {
+        return one == other;
+    };
+    // The schema is compiled without its own default, which may be neither of the two.
+    let mut schema = schema.clone();
+    schema.remove("default");
+    let Ok(node) = Node::compile(&mut schema) else {
+        return false;
+    };
+    let form = |default: &Value| {
+        let mut form = Vec::new();
+        canonical::write(&node, &normalize::value(&node, default).ok()?, &mut form);
+        Some(form)
+    };
+    matches!((form(one), form(other)), (Some(one), Some(other)) if one == other)
+}
+
+/// Lends a buffer that is kept from call to call.
+fn with_buffer<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    /// The largest buffer that is kept.
+    const KEPT: usize = 64 * 1024;
+    thread_local! {
+        static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    }
+    let mut buffer = BUFFER.take();
+    buffer.clear();
+    let result = write(&mut buffer);
+    if buffer.capacity() <= KEPT {
+        BUFFER.set(buffer);
+    }
+    result
 }

@@ -1,11 +1,527 @@
 //! The embedded store: one SQLite file, the application's tables beside the ledger's.
 
-/// STUB: store helper owns it.
-#[derive(Debug, Clone)]
-pub struct SqliteStore {}
+use std::{
+    fmt,
+    future::{self, Future},
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    task::{Context, Poll},
+    thread::{self, JoinHandle},
+};
 
-impl crate::store::Store for SqliteStore {
-    fn handle(&self) -> crate::store::StoreHandle {
-        todo!()
+use rusqlite::Connection;
+use uuid::Uuid;
+
+pub(crate) use guard::Guard;
+pub use options::{OpenError, SqliteOptions, Synchronous};
+pub use prune::Pruned;
+pub use transact::TransactError;
+
+use crate::{
+    BuildError,
+    clock::Clock,
+    effect::{
+        transactional::{Executed, TransactionalCall},
+        tx::Transaction,
+    },
+    operation::{identity::Identity, stored::Stored},
+    request::contract::Contract,
+    store::{Backend, BoxFuture, Store, StoreError, StoreHandle, Wait},
+};
+use connection::Opener;
+use prune::Epoch;
+use queue::{AloneJob, CallJob, Job, Queue};
+use reader::Readers;
+use recent::Recent;
+use statements::Sql;
+use ticket::{Answer, Ticket};
+use transact::Outcome;
+use writer::Writer;
+
+mod batch;
+mod call;
+mod connection;
+#[cfg(feature = "failpoints")]
+pub mod failpoints;
+mod fence;
+mod ffi;
+mod guard;
+mod options;
+mod prune;
+mod queue;
+mod reader;
+mod recent;
+mod reentry;
+mod register;
+mod statements;
+mod threads;
+mod ticket;
+mod transact;
+mod writer;
+
+/// A store in one SQLite file, which the application's own tables share.
+///
+/// Clones are cheap and are one store. Opening the same file twice, in one process or in
+/// several, is safe; within a process one store is faster. When the last clone and the last
+/// toolbox on it are dropped, the running batch is finished and the file closed.
+///
+/// ```
+/// use idempotent_tools::SqliteStore;
+///
+/// let store = SqliteStore::in_memory()?;
+/// let notes: i64 = store.transact_blocking(|tx| {
+///     tx.execute_batch("CREATE TABLE notes (id TEXT, scope TEXT, body TEXT)")?;
+///     tx.query_row("SELECT count(*) FROM notes", (), |row| row.get(0))
+/// })?;
+/// assert_eq!(notes, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SqliteStore {
+    owner: Arc<Owner>,
+}
+
+/// Ends the store's threads when the last handle is dropped.
+#[derive(Debug)]
+struct Owner {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the store's threads share.
+struct Core {
+    opener: Opener,
+    clock: Arc<dyn Clock>,
+    epoch: Epoch,
+    sql: Sql,
+    guard: Arc<Guard>,
+    queue: Queue,
+    recent: Recent,
+    /// For the ledger; held for microseconds.
+    readers: Readers,
+    /// For the application, which may hold them long.
+    application_readers: Readers,
+    /// Locked by whoever runs a transaction.
+    writer: Mutex<Writer>,
+}
+
+impl SqliteStore {
+    /// Opens the store in the file at `path`, which is made if it doesn't exist.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::options().open(path)
     }
+
+    /// Opens a store in memory, which ends with it: for tests and demonstrations.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`].
+    pub fn in_memory() -> Result<Self, OpenError> {
+        Self::options().open_in_memory()
+    }
+
+    /// What can be chosen when a store is opened.
+    pub fn options() -> SqliteOptions {
+        SqliteOptions::new()
+    }
+
+    /// Runs the application's own writes in a transaction of their own, in turn with the
+    /// calls of tools.
+    ///
+    /// The closure is restricted as a tool is, see [`Transaction`]. If the returned future
+    /// is dropped before the closure began, it never runs; afterwards it commits.
+    ///
+    /// # Errors
+    ///
+    /// The closure's own, after a rollback, or what kept it from committing: see
+    /// [`TransactError`].
+    pub async fn transact<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, TransactError<E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let outcome = self.owner.alone(Wait::Async, |core, writer, ticket| {
+            transact::run(core, writer, ticket, work)
+        });
+        outcome
+            .await
+            .unwrap_or_else(|executed| Err(executed.into()))
+    }
+
+    /// [`transact`](Self::transact) that blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`transact`](Self::transact).
+    pub fn transact_blocking<T, E>(
+        &self,
+        work: impl FnOnce(&Transaction) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, TransactError<E>>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let outcome = self
+            .owner
+            .alone_blocking(|core, writer, ticket| transact::run(core, writer, ticket, work));
+        outcome.unwrap_or_else(|executed| Err(executed.into()))
+    }
+
+    /// Runs the application's reads on a connection that can't write, beside the writer.
+    ///
+    /// It blocks the thread while all the readers are in use. A transaction that the closure
+    /// leaves open is ended.
+    ///
+    /// # Errors
+    ///
+    /// The closure's own, or SQLite's if no connection can be had; with a store in memory,
+    /// which has one connection, also when it is called inside a handler.
+    pub fn read<T, E: From<rusqlite::Error>>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let core = &self.owner.core;
+        if let Some(path) = &core.opener.path {
+            return match core.application_readers.with(&core.opener, path, work) {
+                Ok(outcome) => outcome,
+                Err(error) => Err(E::from(error.into_sqlite())),
+            };
+        }
+        let refused = |error: StoreError| E::from(misuse(error.what));
+        reentry::refuse().map_err(refused)?;
+        let mut guard = core.writer();
+        let writer = &mut *guard;
+        let transaction = writer.take(core).map_err(refused)?;
+        let outcome = transaction
+            .connection()
+            .pragma_update(None, "query_only", true)
+            .map_err(E::from)
+            .and_then(|()| work(transaction.connection()));
+        let ended = transaction
+            .connection()
+            .pragma_update(None, "query_only", false);
+        writer.put(core, transaction);
+        ended.map_err(E::from).and(outcome)
+    }
+
+    /// Prunes the next `limit` rows of the ledger, oldest first: receipts past their
+    /// retention become tombstones, tombstones past their time are removed. At the end of
+    /// the ledger the next pass starts over.
+    ///
+    /// It blocks the thread. The writer does the same by itself when it is idle, unless
+    /// [`background_pruning`](SqliteOptions::background_pruning) is off. Nothing is pruned
+    /// while the wall clock differs by more than an hour from what it would be had it run
+    /// evenly since the store was opened.
+    ///
+    /// # Errors
+    ///
+    /// When the ledger can't be read or written, or another process has the lock for longer
+    /// than the store's budget.
+    pub fn prune(&self, limit: usize) -> Result<Pruned, StoreError> {
+        let pruned = self
+            .owner
+            .alone_blocking(move |core, writer, ticket| pass(core, writer, ticket, limit));
+        pruned.unwrap_or_else(|executed| Err(not_run(executed)))
+    }
+
+    fn start(path: Option<PathBuf>, options: SqliteOptions) -> Result<Self, OpenError> {
+        let clock = options.clock_or_system();
+        #[allow(unused_mut)] // Without failpoints it is as it was made.
+        let mut guard = Guard::new(Arc::clone(&clock));
+        #[cfg(feature = "failpoints")]
+        {
+            guard.failpoints = match options.failpoints.clone() {
+                Some(failpoints) => Some(failpoints),
+                None => failpoints::Failpoints::from_environment()?,
+            };
+        }
+        let core = Arc::new(Core {
+            epoch: Epoch::now(&*clock),
+            sql: Sql::new(&Uuid::new_v4().simple().to_string()),
+            guard: Arc::new(guard),
+            queue: Queue::new(options.queued_calls, options.queued_bytes),
+            recent: Recent::new(),
+            readers: Readers::new(options.readers),
+            application_readers: Readers::new(options.readers),
+            writer: Mutex::new(Writer::closed()),
+            opener: Opener { path, options },
+            clock,
+        });
+        core.writer().open(&core)?;
+        let threads = threads::start(&core).map_err(OpenError::Thread)?;
+        Ok(Self {
+            owner: Arc::new(Owner {
+                core,
+                threads: Mutex::new(threads),
+            }),
+        })
+    }
+}
+
+impl Store for SqliteStore {
+    fn handle(&self) -> StoreHandle {
+        StoreHandle(Arc::clone(&self.owner) as Arc<dyn Backend>)
+    }
+}
+
+impl Backend for Owner {
+    fn clock(&self) -> &dyn Clock {
+        &*self.core.clock
+    }
+
+    fn register(
+        &self,
+        contracts: &[Contract],
+        check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), BuildError>,
+    ) -> Result<Vec<i64>, BuildError> {
+        reentry::refuse().map_err(BuildError::Store)?;
+        let core = &*self.core;
+        let mut writer = core.writer();
+        let transaction = writer.take(core).map_err(BuildError::Store)?;
+        let ids = register::register(core, &transaction, contracts, check);
+        writer.put(core, transaction);
+        ids
+    }
+
+    fn may_know(&self, identity: &Identity) -> bool {
+        self.core.recent.may_contain(identity)
+    }
+
+    fn find<'a>(
+        &'a self,
+        identity: &'a Identity,
+        wait: Wait,
+    ) -> BoxFuture<'a, Result<Option<Stored>, StoreError>> {
+        let core = &*self.core;
+        if let Some(path) = &core.opener.path {
+            let found = core
+                .readers
+                .with(&core.opener, path, |connection| {
+                    reader::find(connection, identity)
+                })
+                .unwrap_or_else(|error| Err(unopened(error)));
+            return Box::pin(future::ready(found));
+        }
+        let identity = identity.clone();
+        Box::pin(async move {
+            let found = self.alone(wait, move |core, writer, _| {
+                let transaction = writer.take(core)?;
+                let found = reader::find(transaction.connection(), &identity);
+                writer.put(core, transaction);
+                found
+            });
+            found
+                .await
+                .unwrap_or_else(|executed| Err(not_run(executed)))
+        })
+    }
+
+    fn execute(&self, call: TransactionalCall, wait: Wait) -> BoxFuture<'_, Executed> {
+        Box::pin(async move {
+            if let Err(refused) = reentry::refuse() {
+                return Executed::Storage(refused);
+            }
+            let job = CallJob::new(call);
+            let ticket = Arc::clone(&job.ticket);
+            let answer = match wait {
+                Wait::Async => {
+                    self.core.queue.push(Job::Call(job.weighed()));
+                    Waiting(ticket).await
+                }
+                Wait::Blocking => {
+                    self.core.run_or_queue(job);
+                    ticket.wait()
+                }
+            };
+            match answer {
+                Answer::Executed(executed) => executed,
+                Answer::Ran => Executed::Busy, // Said of other work only.
+            }
+        })
+    }
+}
+
+impl Owner {
+    /// Runs work that has the connection to itself; `Err` says why it did not run.
+    async fn alone<T: Send + 'static>(
+        &self,
+        wait: Wait,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> Result<T, Executed> {
+        match wait {
+            Wait::Blocking => self.alone_blocking(work),
+            Wait::Async => {
+                reentry::refuse().map_err(Executed::Storage)?;
+                let (job, outcome) = self.core.prepare(work);
+                let ticket = Arc::clone(&job.ticket);
+                self.core.queue.push(Job::Alone(job));
+                outcome.take(Waiting(ticket).await)
+            }
+        }
+    }
+
+    fn alone_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> Result<T, Executed> {
+        reentry::refuse().map_err(Executed::Storage)?;
+        let core = &*self.core;
+        let (job, outcome) = core.prepare(work);
+        let ticket = Arc::clone(&job.ticket);
+        match core.free_writer() {
+            Some(mut writer) => job.run(core, &mut writer),
+            None => core.queue.push(Job::Alone(job)),
+        }
+        outcome.take(ticket.wait())
+    }
+}
+
+impl Core {
+    /// Waits for the connection.
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, if nobody has it or waits for it.
+    fn free_writer(&self) -> Option<MutexGuard<'_, Writer>> {
+        if !self.queue.is_free() {
+            return None;
+        }
+        match self.writer.try_lock() {
+            Ok(writer) => Some(writer),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Runs the caller's own call in its thread if it need not wait, else queues it.
+    fn run_or_queue(&self, job: CallJob) {
+        let Some(mut writer) = self.free_writer() else {
+            self.queue.push(Job::Call(job.weighed()));
+            return;
+        };
+        #[cfg(feature = "failpoints")]
+        let _counting = self.count_statements();
+        // A single call is always reached, so nothing is left over.
+        batch::run(self, &mut writer, vec![job]);
+    }
+
+    fn prepare<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> (AloneJob, Outcome<T>) {
+        let outcome = Outcome::new();
+        let place = outcome.clone();
+        let deadline = self
+            .clock
+            .monotonic()
+            .saturating_add(self.opener.options.budget);
+        let job = AloneJob::new(deadline, move |core, writer, ticket| {
+            place.set(work(core, writer, ticket));
+            Answer::Ran
+        });
+        (job, outcome)
+    }
+
+    /// An identity is recorded: its next call is probably a retry.
+    fn remember(&self, identity: &Identity) {
+        self.recent.insert(identity);
+    }
+
+    #[cfg(feature = "failpoints")]
+    fn count_statements(&self) -> impl Drop {
+        failpoints::Counting::begin(self.guard.failpoints.clone())
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("path", &self.opener.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.core.queue.close();
+        let threads = self
+            .threads
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            // The last handle may have been a handler's, whose thread can't join itself.
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+    }
+}
+
+/// A call's answer. Dropped, it abandons a call that has not begun.
+#[derive(Debug)]
+struct Waiting(Arc<Ticket>);
+
+impl Future for Waiting {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.0.poll(context)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+fn pass(
+    core: &Core,
+    writer: &mut Writer,
+    ticket: &Ticket,
+    limit: usize,
+) -> Result<Pruned, StoreError> {
+    let transaction = writer.take(core)?;
+    let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
+    let pruned = prune::prune(core, &transaction, &mut writer.walk, limit, waits);
+    writer.put(core, transaction);
+    let locked = "another process keeps the database locked; prune later";
+    pruned?.ok_or_else(|| StoreError::new(locked).retryable())
+}
+
+/// Why work of the runtime's own was not run.
+fn not_run(executed: Executed) -> StoreError {
+    match executed {
+        Executed::Storage(error) | Executed::Unknown(_, error) => error,
+        // The others are a call's own, but for the two that say that time was short.
+        Executed::Busy
+        | Executed::DeadlineExceeded
+        | Executed::Committed(_)
+        | Executed::Found(_)
+        | Executed::RolledBack(_) => {
+            StoreError::new("the writer had no time within the budget; ask again").retryable()
+        }
+    }
+}
+
+fn unopened(error: OpenError) -> StoreError {
+    StoreError::new("the database can't be opened for reading; check the file and its folder")
+        .retryable()
+        .caused_by(error)
+}
+
+fn misuse(what: &str) -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(
+        rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_MISUSE),
+        Some(what.to_owned()),
+    )
 }

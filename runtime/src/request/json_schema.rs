@@ -1,0 +1,174 @@
+//! What a JSON schema is made of: where its subschemas are, and which of them apply in place.
+
+use serde_json::{Map, Value};
+
+/// Keywords whose value is one schema.
+const SINGLE: &[&str] = &[
+    "items",
+    "additionalItems",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "propertyNames",
+    "contains",
+    "not",
+    "if",
+    "then",
+    "else",
+    "contentSchema",
+];
+/// Keywords whose value is a list of schemas.
+const LISTS: &[&str] = &["allOf", "anyOf", "oneOf", "prefixItems"];
+/// Keywords whose value names schemas.
+const NAMED: &[&str] = &[
+    "properties",
+    "patternProperties",
+    "dependentSchemas",
+    "$defs",
+    "definitions",
+];
+/// Keywords that describe the value where they stand, beside `properties` and `items`.
+const IN_PLACE: &[&str] = &[
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "if",
+    "then",
+    "else",
+    "dependentSchemas",
+    "$ref",
+    "$dynamicRef",
+];
+/// Keywords that describe members or elements.
+const STRUCTURE: &[&str] = &[
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "items",
+    "prefixItems",
+    "unevaluatedItems",
+    "required",
+];
+
+/// How a schema decides which of its parts describe a value.
+pub(crate) enum Shape<'a> {
+    /// By keywords of its own alone.
+    Plain,
+    /// By one of several alternatives and nothing else.
+    Choice(&'a [Value]),
+    /// By several schemas at once: nothing here tells which part a member belongs to.
+    Composite,
+}
+
+impl<'a> Shape<'a> {
+    pub(crate) fn of(schema: &'a Map<String, Value>) -> Self {
+        let mut in_place = IN_PLACE
+            .iter()
+            .filter_map(|keyword| schema.get_key_value(*keyword));
+        match (in_place.next(), in_place.next()) {
+            (None, _) => Shape::Plain,
+            (Some((keyword, Value::Array(alternatives))), None)
+                if keyword != "allOf" && !STRUCTURE.iter().any(|key| schema.contains_key(*key)) =>
+            {
+                Shape::Choice(alternatives)
+            }
+            _ => Shape::Composite,
+        }
+    }
+}
+
+/// Calls `visit` with every direct subschema and the steps that lead to it.
+pub(crate) fn subschemas<'a>(
+    schema: &'a Map<String, Value>,
+    visit: &mut dyn FnMut(&'a str, Option<&'a str>, &'a Value),
+) {
+    for (keyword, value) in schema {
+        match value {
+            Value::Array(list) if LISTS.contains(&keyword.as_str()) => {
+                list.iter().for_each(|schema| visit(keyword, None, schema));
+            }
+            Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
+                named
+                    .iter()
+                    .for_each(|(name, schema)| visit(keyword, Some(name), schema));
+            }
+            _ if SINGLE.contains(&keyword.as_str()) => visit(keyword, None, value),
+            _ => {}
+        }
+    }
+}
+
+/// Calls `visit` with every direct subschema, to change it.
+pub(crate) fn subschemas_mut(
+    schema: &mut Map<String, Value>,
+    visit: &mut dyn FnMut(&str, &mut Value),
+) {
+    for (keyword, value) in schema {
+        match value {
+            Value::Array(list) if LISTS.contains(&keyword.as_str()) => {
+                list.iter_mut().for_each(|schema| visit(keyword, schema));
+            }
+            Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
+                named.values_mut().for_each(|schema| visit(keyword, schema));
+            }
+            _ if SINGLE.contains(&keyword.as_str()) => visit(keyword, value),
+            _ => {}
+        }
+    }
+}
+
+/// Where a `$ref` stands, as a pointer into the values that the schema describes, with
+/// `*` for an element or an entry; schemars leaves one only where a type contains itself.
+pub(crate) fn find_reference(schema: &Value) -> Option<String> {
+    fn find(schema: &Value, path: &str) -> Option<String> {
+        let schema = schema.as_object()?;
+        if schema.contains_key("$ref") || schema.contains_key("$dynamicRef") {
+            return Some(path.to_owned());
+        }
+        let mut found = None;
+        subschemas(schema, &mut |keyword, name, subschema| {
+            if found.is_some() || keyword == "$defs" || keyword == "definitions" {
+                return;
+            }
+            found = match (keyword, name) {
+                ("properties", Some(name)) => find(subschema, &pointer(path, name)),
+                (
+                    "items"
+                    | "prefixItems"
+                    | "unevaluatedItems"
+                    | "additionalProperties"
+                    | "unevaluatedProperties"
+                    | "patternProperties",
+                    _,
+                ) => find(subschema, &pointer(path, "*")),
+                _ => find(subschema, path),
+            };
+        });
+        found
+    }
+    find(schema, "")
+}
+
+/// Takes out, everywhere, what says nothing that a caller needs or what some clients refuse.
+pub(crate) fn strip(schema: &mut Value) {
+    let Value::Object(map) = schema else { return };
+    for keyword in ["$schema", "$id", "nullable"] {
+        map.remove(keyword);
+    }
+    subschemas_mut(map, &mut |_, subschema| strip(subschema));
+}
+
+/// Whether a schema lists `name` among its types.
+pub(crate) fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
+    match schema.get("type") {
+        Some(Value::String(one)) => one == name,
+        Some(Value::Array(several)) => several.iter().any(|one| one == name),
+        _ => false,
+    }
+}
+
+/// The JSON Pointer one step below `path`.
+pub(crate) fn pointer(path: &str, step: &str) -> String {
+    format!("{path}/{}", step.replace('~', "~0").replace('/', "~1"))
+}

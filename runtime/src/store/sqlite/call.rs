@@ -1,0 +1,409 @@
+//! One call inside the open transaction: look-up, handler, receipt.
+
+use std::{
+    any::Any,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use rusqlite::{ErrorCode, OptionalExtension};
+use serde_json::value::RawValue;
+
+use crate::{
+    clock::Timestamp,
+    effect::{
+        failure::Failure,
+        transactional::{Executed, RunError},
+        tx::{Transaction, Tx},
+    },
+    operation::{
+        id::AttemptId,
+        stored::{Receipt, Stored},
+    },
+    store::{
+        StoreError,
+        sqlite::{
+            Core,
+            connection::{is_busy, temporary_objects},
+            ffi,
+            guard::Denied,
+            queue::CallJob,
+            reentry::InHandler,
+            register::ContractRow,
+            statements::LEDGER_OBJECTS,
+            writer::{Memo, read_stored},
+        },
+    },
+    tool::Effect,
+};
+
+/// From how long on a handler is named in a warning: it holds everybody's transaction.
+const SLOW_HANDLER: Duration = Duration::from_millis(250);
+
+/// How a call ended inside the transaction.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Its effect and receipt are in the transaction.
+    Sealed(Receipt),
+    /// Its identity was recorded already.
+    Found(Stored),
+    /// It is undone, and the transaction as it was before.
+    Undone(Executed),
+    /// It is undone with the whole transaction, which nothing else was in.
+    RolledBack(Executed),
+    /// Its caller has left, or was answered.
+    Skipped,
+    /// Another process wrote meanwhile: nothing of the transaction can stay.
+    Locked,
+    /// The transaction is lost with everything in it. What to say of this call, unless it
+    /// runs again.
+    Lost(Executed),
+}
+
+/// What a transaction carries from call to call.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Whether the transaction has one call only, so that it needs no savepoint.
+    pub(super) alone: bool,
+    /// Whether the transaction has the write lock.
+    pub(super) locked: bool,
+}
+
+/// Runs one call. `tx` is the call's.
+pub(super) fn run(
+    core: &Core,
+    memo: &mut Memo,
+    tx: &mut Tx,
+    job: &CallJob,
+    progress: &mut Progress,
+) -> End {
+    if let Some(outcome) = job.ticket.expire(core.clock.monotonic()) {
+        return job.end_early(outcome);
+    }
+    if !job.ticket.is_live() {
+        return End::Skipped;
+    }
+    let mark = memo.mark();
+    match find(core, memo, tx) {
+        Ok(Ok(Some(stored))) => return End::Found(stored),
+        Ok(Ok(None)) => (),
+        Ok(Err(unreadable)) => return End::Undone(Executed::Storage(unreadable)),
+        Err(error) => return failed(tx, error),
+    }
+    if !progress.locked {
+        if let Err(error) = tx.command(&core.sql.upgrade) {
+            return failed(tx, error);
+        }
+        progress.locked = true;
+    }
+    if !job.ticket.begin() {
+        return End::Skipped;
+    }
+    if !progress.alone
+        && let Err(error) = tx.command(&core.sql.savepoint)
+    {
+        return failed(tx, error);
+    }
+    let outcome = handle(core, tx);
+    let verdict = inspect(memo, tx, outcome);
+    if is_lost(tx) {
+        return End::Lost(match verdict {
+            Err(refused) => refused,
+            Ok(_) => refusal(
+                "transaction_lost",
+                "a statement of the tool made SQLite roll the whole transaction back; use \
+                 `ABORT` in place of `ROLLBACK` as its conflict resolution",
+            ),
+        });
+    }
+    let result = match verdict {
+        Ok(result) => result,
+        Err(outcome) => return undo(core, memo, tx, progress, mark, outcome),
+    };
+    let receipt = match record(core, memo, tx, result) {
+        Ok(receipt) => receipt,
+        Err(error) => return failed(tx, error),
+    };
+    if !job.ticket.seal() {
+        return undo(core, memo, tx, progress, mark, Executed::DeadlineExceeded);
+    }
+    if !progress.alone
+        && let Err(error) = tx.command(&core.sql.release)
+    {
+        return failed(tx, error);
+    }
+    End::Sealed(receipt)
+}
+
+impl CallJob {
+    fn end_early(&self, outcome: Executed) -> End {
+        self.ticket.answer(super::ticket::Answer::Executed(outcome));
+        End::Skipped
+    }
+}
+
+type Found = Result<Option<Stored>, StoreError>;
+
+fn find(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<Found> {
+    let identity = &tx.call.identity;
+    let Some(scope) = memo.find_scope(core, tx, &identity.scope)? else {
+        return Ok(Ok(None));
+    };
+    let tool = ContractRow::from_id(tx.call.tool.contract_id).tool;
+    let found = tx.run(|connection| {
+        connection
+            .prepare_cached(&core.sql.find)?
+            .query_row((identity.key.as_str(), scope, tool), read_stored)
+            .optional()
+    })?;
+    Ok(found.transpose())
+}
+
+/// Runs the handler, restricted, in the caller's span; a panic is a failure.
+fn handle(core: &Core, tx: &Tx) -> Result<Box<RawValue>, RunError> {
+    let call = &tx.call;
+    let Effect::Sqlite(handler) = &call.tool.effect;
+    let span = tracing::info_span!(
+        parent: &call.span,
+        "attempt",
+        tool = %call.identity.tool,
+        operation_id = %tx.operation_id,
+        attempt_id = %AttemptId::generate(),
+    );
+    let began = core.clock.monotonic();
+    let outcome = span.in_scope(|| {
+        restricted(tx, call.deadline, || {
+            (handler.0)(tx, &call.state, &call.arguments)
+        })
+    });
+    let took = core.clock.monotonic().saturating_sub(began);
+    if SLOW_HANDLER <= took {
+        span.in_scope(|| {
+            tracing::warn!(
+                tool = %call.identity.tool,
+                took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                "a handler held the write transaction long; move slow work out of it"
+            );
+        });
+    }
+    outcome.unwrap_or_else(|Panicked| {
+        Err(RunError::Failed(Failure::new(
+            "handler_panicked",
+            "the tool failed unexpectedly; nothing was written",
+        )))
+    })
+}
+
+/// The closure panicked; its message stays where the panic hook put it.
+#[derive(Debug)]
+pub(super) struct Panicked;
+
+/// Runs application code inside the transaction, with everything refused that would end
+/// it or reach beyond it.
+pub(super) fn restricted<T>(
+    transaction: &Transaction,
+    deadline: Duration,
+    run: impl FnOnce() -> T,
+) -> Result<T, Panicked> {
+    let guard = transaction.guard();
+    ffi::forget_last_insert(transaction.connection());
+    guard.enter(deadline);
+    let outcome = {
+        let _inside = InHandler::enter();
+        catch_unwind(AssertUnwindSafe(run))
+    };
+    guard.leave();
+    outcome.map_err(|payload| {
+        discard(payload);
+        Panicked
+    })
+}
+
+/// Drops a panic's payload, which may panic again.
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+        mem::forget(again);
+    }
+}
+
+/// Whether SQLite has rolled the transaction back, or the handler began one of its own
+/// after that.
+pub(super) fn is_lost(transaction: &Transaction) -> bool {
+    transaction.is_autocommit() || transaction.guard().rolled_back()
+}
+
+/// What the handler's run comes to, by its outcome and by what it left behind.
+fn inspect(
+    memo: &Memo,
+    tx: &Tx,
+    outcome: Result<Box<RawValue>, RunError>,
+) -> Result<Box<RawValue>, Executed> {
+    let left_behind = tidy(memo, tx);
+    if tx.call.deadline <= tx.guard().now() {
+        return Err(Executed::DeadlineExceeded);
+    }
+    if let Some(denied) = tx.guard().denied() {
+        return Err(failure(denied.failure()));
+    }
+    let result = outcome.map_err(Executed::RolledBack)?;
+    left_behind?;
+    tx.call.check_result(&result).map_err(failure)?;
+    Ok(result)
+}
+
+/// Leaves the connection as the application code found it, but for what it wrote; an error
+/// says why that can't be committed.
+pub(super) fn tidy(memo: &Memo, transaction: &Transaction) -> Result<(), Executed> {
+    let connection = transaction.connection();
+    if connection.is_busy() {
+        ffi::reset_statements(connection);
+        return Err(refusal(
+            "statement_left_open",
+            "the tool left a statement half-way; drop its rows before it returns",
+        ));
+    }
+    if is_lost(transaction) {
+        return Ok(()); // There is nothing to look at.
+    }
+    if ffi::has_deferred_violations(connection) {
+        return Err(refusal(
+            "constraint_violated",
+            "the tool's writes violate a foreign key of the database",
+        ));
+    }
+    if transaction.guard().changed_schema() {
+        let objects: i64 = connection
+            .query_row(LEDGER_OBJECTS, [], |row| row.get(0))
+            .map_err(|error| Executed::Storage(unreadable(error)))?;
+        if objects != memo.ledger_objects {
+            return Err(failure(Denied::Ledger.failure()));
+        }
+    }
+    if transaction.guard().made_temporary() {
+        drop_temporary(memo, connection).map_err(|error| Executed::Storage(unreadable(error)))?;
+    }
+    Ok(())
+}
+
+fn drop_temporary(memo: &Memo, connection: &rusqlite::Connection) -> rusqlite::Result<()> {
+    for object in temporary_objects(connection)? {
+        if memo.temporary.contains(&object) {
+            continue;
+        }
+        let (kind, name) = object;
+        let name = name.replace('"', "\"\"");
+        connection.execute_batch(&format!("DROP {kind} IF EXISTS temp.\"{name}\""))?;
+    }
+    Ok(())
+}
+
+fn record(
+    core: &Core,
+    memo: &mut Memo,
+    tx: &Tx,
+    result: Box<RawValue>,
+) -> rusqlite::Result<Receipt> {
+    let call = &tx.call;
+    let identity = &call.identity;
+    let scope = match memo.find_scope(core, tx, &identity.scope)? {
+        Some(id) => id,
+        None => {
+            tx.run(|connection| {
+                connection
+                    .prepare_cached(&core.sql.insert_scope)?
+                    .execute([&*identity.scope])
+            })?;
+            let id = tx.last_insert_rowid();
+            memo.wrote_scope(&identity.scope, id);
+            id
+        }
+    };
+    let contract = ContractRow::from_id(call.tool.contract_id);
+    let expires_at = Timestamp::now(&*core.clock).plus(call.tool.retention);
+    let forget_at = expires_at.plus(call.tool.tombstone);
+    tx.run(|connection| {
+        connection
+            .prepare_cached(&core.sql.insert_receipt)?
+            .execute((
+                tx.operation_id.as_bytes(),
+                identity.key.as_str(),
+                scope,
+                contract.tool,
+                call.tool.version,
+                call.fingerprint.as_bytes(),
+                expires_at.0,
+                forget_at.0,
+                result.get(),
+            ))
+    })?;
+    Ok(Receipt {
+        operation_id: tx.operation_id,
+        version: call.tool.version,
+        fingerprint: call.fingerprint,
+        result,
+        expires_at,
+    })
+}
+
+/// Takes back what one call wrote.
+fn undo(
+    core: &Core,
+    memo: &mut Memo,
+    tx: &Tx,
+    progress: &Progress,
+    mark: usize,
+    outcome: Executed,
+) -> End {
+    memo.forget_since(mark);
+    let undone = if progress.alone {
+        tx.command(&core.sql.rollback)
+    } else {
+        tx.command(&core.sql.rollback_to)
+            .and_then(|()| tx.command(&core.sql.release))
+    };
+    match undone {
+        Ok(()) if progress.alone => End::RolledBack(outcome),
+        Ok(()) => End::Undone(outcome),
+        Err(_) => End::Lost(outcome), // The whole transaction is rolled back next.
+    }
+}
+
+/// One of the runtime's own statements failed: nothing of the transaction is trusted.
+fn failed(tx: &Tx, error: rusqlite::Error) -> End {
+    if is_busy(&error) && !is_lost(tx) {
+        return End::Locked;
+    }
+    End::Lost(Executed::Storage(unreadable(error)))
+}
+
+/// What to say of a database error.
+pub(super) fn unreadable(error: rusqlite::Error) -> StoreError {
+    let told = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            StoreError::new("the disk is full; free some space, then ask again").retryable()
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            StoreError::new("the disk failed; check it, then ask again").retryable()
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            StoreError::new("the database is locked by another process; ask again").retryable()
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            StoreError::new("the database file is damaged; restore it from a backup")
+        }
+        Some(ErrorCode::ReadOnly) => {
+            StoreError::new("the database file can't be written; check its permissions")
+        }
+        _ => StoreError::new("the ledger can't be read or written"), // The source tells why.
+    };
+    told.caused_by(error)
+}
+
+fn failure(failure: Failure) -> Executed {
+    Executed::RolledBack(RunError::Failed(failure))
+}
+
+fn refusal(code: &'static str, message: &'static str) -> Executed {
+    failure(Failure::new(code, message))
+}

@@ -1,0 +1,242 @@
+//! Failures at a chosen statement of a call, for this crate's own tests.
+//!
+//! `IDEMPOTENT_TOOL_FAILPOINT=action:number` arms every store that the process opens, so
+//! that a child process can be killed between two statements.
+
+use std::{
+    fmt, io, process,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use rusqlite::{
+    Connection, Error, ffi,
+    trace::{TraceEvent, TraceEventCodes},
+};
+
+use crate::store::sqlite::options::OpenError;
+
+/// What happens at the chosen statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failpoint {
+    /// The process is killed before SQLite runs it.
+    KillBefore,
+    /// The process is killed after SQLite has run it.
+    KillAfter,
+    /// It is not run, and reports a lock.
+    Busy,
+    /// It is not run, and reports a failure of the disk.
+    Io,
+    /// It is run, and reports a failure of the disk.
+    IoAfter,
+    /// It is run, reports a failure of the disk, and what it did can't be read afterwards.
+    IoAfterAndHidden,
+}
+
+/// Counts what the calls of a store run, and fails where it was told to.
+///
+/// Two counts, both from a batch's `BEGIN` to its answers: of the statements that SQLite
+/// ran, whoever prepared them (what kills go by), and of the runtime's and handlers' requests
+/// (what errors go by; a batch of statements is one).
+#[derive(Clone, Default)]
+pub struct Failpoints(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    counting: AtomicBool,
+    statements: AtomicU64,
+    requests: AtomicU64,
+    /// Zero is not armed.
+    at: AtomicU64,
+    action: AtomicU64,
+    hidden: AtomicBool,
+}
+
+const ACTIONS: [(&str, Failpoint); 6] = [
+    ("kill-before", Failpoint::KillBefore),
+    ("kill-after", Failpoint::KillAfter),
+    ("busy", Failpoint::Busy),
+    ("io", Failpoint::Io),
+    ("io-after", Failpoint::IoAfter),
+    ("io-after-and-hidden", Failpoint::IoAfterAndHidden),
+];
+
+impl Failpoints {
+    /// Failpoints that are not armed.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Arms one failure, at the statement or request with this number from now on.
+    pub fn arm(&self, action: Failpoint, number: u64) {
+        let position = ACTIONS.iter().position(|(_, known)| *known == action);
+        self.0.action.store(
+            position.map_or(0, |position| position as u64),
+            Ordering::SeqCst,
+        );
+        self.0.statements.store(0, Ordering::SeqCst);
+        self.0.requests.store(0, Ordering::SeqCst);
+        self.0.hidden.store(false, Ordering::SeqCst);
+        self.0.at.store(number, Ordering::SeqCst);
+    }
+
+    /// Starts the counts again, with nothing armed.
+    pub fn reset(&self) {
+        self.arm(Failpoint::Busy, 0);
+    }
+
+    /// How many statements SQLite ran since the last [`arm`](Self::arm) or [`reset`](Self::reset).
+    #[must_use]
+    pub fn statements(&self) -> u64 {
+        self.0.statements.load(Ordering::SeqCst)
+    }
+
+    /// How many requests were made since the last [`arm`](Self::arm) or [`reset`](Self::reset).
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.0.requests.load(Ordering::SeqCst)
+    }
+
+    /// What the environment asks for.
+    pub(super) fn from_environment() -> Result<Option<Self>, OpenError> {
+        let Ok(text) = std::env::var("IDEMPOTENT_TOOL_FAILPOINT") else {
+            return Ok(None);
+        };
+        let (name, number) = text.split_once(':').ok_or(OpenError::Failpoint)?;
+        let number = number.parse().map_err(|_| OpenError::Failpoint)?;
+        let action = ACTIONS.iter().find(|(known, _)| *known == name);
+        let (_, action) = action.ok_or(OpenError::Failpoint)?;
+        let failpoints = Self::new();
+        failpoints.arm(*action, number);
+        Ok(Some(failpoints))
+    }
+
+    /// A batch begins or has been answered.
+    fn count(&self, on: bool) {
+        self.0.counting.store(on, Ordering::SeqCst);
+    }
+
+    /// Has SQLite report the statements that it runs.
+    pub(super) fn install(&self, connection: &mut Connection) -> rusqlite::Result<()> {
+        let failpoints = self.clone();
+        connection.trace_v2(
+            TraceEventCodes::SQLITE_TRACE_STMT | TraceEventCodes::SQLITE_TRACE_PROFILE,
+            Some(move |event: TraceEvent<'_>| failpoints.trace(&event)),
+        )
+    }
+
+    /// Runs a request, unless it is the one to fail.
+    pub(crate) fn around<T>(
+        &self,
+        run: impl FnOnce() -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        if !self.0.counting.load(Ordering::SeqCst) {
+            return run();
+        }
+        let number = self.0.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        if number != self.0.at.load(Ordering::SeqCst) {
+            return run();
+        }
+        match self.action() {
+            Some(Failpoint::Busy) => Err(failure(ffi::SQLITE_BUSY)),
+            Some(Failpoint::Io) => Err(failure(ffi::SQLITE_IOERR_WRITE)),
+            Some(Failpoint::IoAfter) => {
+                run()?;
+                Err(failure(ffi::SQLITE_IOERR_FSYNC))
+            }
+            Some(Failpoint::IoAfterAndHidden) => {
+                self.0.hidden.store(true, Ordering::SeqCst);
+                run()?;
+                Err(failure(ffi::SQLITE_IOERR_FSYNC))
+            }
+            Some(Failpoint::KillBefore | Failpoint::KillAfter) | None => run(),
+        }
+    }
+
+    /// Whether a look at what a commit did must fail.
+    pub(super) fn hides_the_outcome(&self) -> bool {
+        self.0.hidden.load(Ordering::SeqCst)
+    }
+
+    fn action(&self) -> Option<Failpoint> {
+        let position = usize::try_from(self.0.action.load(Ordering::SeqCst)).ok()?;
+        ACTIONS.get(position).map(|(_, action)| *action)
+    }
+
+    fn trace(&self, event: &TraceEvent<'_>) {
+        if !self.0.counting.load(Ordering::SeqCst) {
+            return;
+        }
+        let at = self.0.at.load(Ordering::SeqCst);
+        match event {
+            TraceEvent::Stmt(..) => {
+                let number = self.0.statements.fetch_add(1, Ordering::SeqCst) + 1;
+                if number == at && self.action() == Some(Failpoint::KillBefore) {
+                    kill();
+                }
+            }
+            TraceEvent::Profile(..) => {
+                let number = self.0.statements.load(Ordering::SeqCst);
+                if number == at && self.action() == Some(Failpoint::KillAfter) {
+                    kill();
+                }
+            }
+            _ => (), // Only these two were asked for.
+        }
+    }
+}
+
+/// While it lives, statements count.
+#[derive(Debug)]
+pub(super) struct Counting(Option<Failpoints>);
+
+impl Counting {
+    pub(super) fn begin(failpoints: Option<Failpoints>) -> Self {
+        if let Some(failpoints) = &failpoints {
+            failpoints.count(true);
+        }
+        Self(failpoints)
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        if let Some(failpoints) = &self.0 {
+            failpoints.count(false);
+        }
+    }
+}
+
+impl fmt::Debug for Failpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failpoints")
+            .field("statements", &self.statements())
+            .field("requests", &self.requests())
+            .finish_non_exhaustive()
+    }
+}
+
+fn failure(code: i32) -> Error {
+    Error::SqliteFailure(ffi::Error::new(code), None)
+}
+
+/// Kills this process as an operating system does: nothing is unwound or flushed.
+fn kill() {
+    let killed = Command::new("kill")
+        .args(["-9", &process::id().to_string()])
+        .status();
+    if let Err(error) = killed {
+        let error: io::Error = error;
+        tracing::error!(%error, "the failpoint can't kill the process");
+        process::abort();
+    }
+    loop {
+        thread::park();
+    }
+}

@@ -1,0 +1,50 @@
+//! The three questions that only SQLite's C interface answers.
+#![allow(unsafe_code)] // The crate's only such module; each block carries its argument.
+
+use std::{ffi::c_int, ptr};
+
+use rusqlite::{Connection, ffi};
+
+/// Whether a deferred foreign key is violated at this moment, so that a commit would fail.
+pub(super) fn has_deferred_violations(connection: &Connection) -> bool {
+    let mut current: c_int = 0;
+    let mut highest: c_int = 0;
+    // SAFETY: the handle is open for as long as `connection` is borrowed and is used by
+    // this thread alone (`Connection` is not `Sync`); both pointers are to live integers,
+    // and the call retains neither.
+    let code = unsafe {
+        ffi::sqlite3_db_status(
+            connection.handle(),
+            ffi::SQLITE_DBSTATUS_DEFERRED_FKS,
+            &raw mut current,
+            &raw mut highest,
+            0,
+        )
+    };
+    code != ffi::SQLITE_OK || current != 0
+}
+
+/// Makes `last_insert_rowid` zero, so that a call doesn't read an earlier call's.
+pub(super) fn forget_last_insert(connection: &Connection) {
+    // SAFETY: the handle is open for as long as `connection` is borrowed, and used by
+    // this thread alone; the call only assigns a field of it.
+    unsafe { ffi::sqlite3_set_last_insert_rowid(connection.handle(), 0) }
+}
+
+/// Resets every statement that was left half-way, as after `mem::forget` of its rows.
+pub(super) fn reset_statements(connection: &Connection) {
+    // SAFETY: the handle is open for as long as `connection` is borrowed, and used by this
+    // thread alone. `sqlite3_next_stmt` yields statements that are not finalized, a reset
+    // finalizes none, and no Rust value of ours reads from one of them meanwhile: the
+    // handler that could has returned.
+    unsafe {
+        let handle = connection.handle();
+        let mut statement = ffi::sqlite3_next_stmt(handle, ptr::null_mut());
+        while !statement.is_null() {
+            if ffi::sqlite3_stmt_busy(statement) != 0 {
+                ffi::sqlite3_reset(statement);
+            }
+            statement = ffi::sqlite3_next_stmt(handle, statement);
+        }
+    }
+}

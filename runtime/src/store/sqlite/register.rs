@@ -1,0 +1,175 @@
+//! The contracts that the ledger knows.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use crate::{
+    BuildError,
+    effect::tx::Transaction,
+    request::contract::Contract,
+    store::{
+        StoreError,
+        sqlite::{
+            Core,
+            call::unreadable,
+            statements::{FIND_CONTRACT, FIND_TOOL, INSERT_TOOL, UPSERT_CONTRACT},
+        },
+    },
+};
+
+/// Versions end below this: they have at most nine digits.
+const VERSION_BITS: u32 = 30;
+
+/// Where a contract is kept. As one number it is the id that the core hands around, from
+/// which a call's tool is known without a look-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ContractRow {
+    pub(super) tool: i64,
+    pub(super) version: u32,
+}
+
+impl ContractRow {
+    pub(super) fn id(self) -> i64 {
+        (self.tool << VERSION_BITS) | i64::from(self.version)
+    }
+
+    pub(super) fn from_id(id: i64) -> Self {
+        let version = id & ((1 << VERSION_BITS) - 1);
+        Self {
+            tool: id >> VERSION_BITS,
+            version: u32::try_from(version).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+type Check<'a> = &'a dyn Fn(&serde_json::Value, &Contract) -> Result<(), BuildError>;
+
+/// Records the contracts, in one transaction if any of them is new.
+pub(super) fn register(
+    core: &Core,
+    transaction: &Transaction,
+    contracts: &[Contract],
+    check: Check<'_>,
+) -> Result<Vec<i64>, BuildError> {
+    // A server that starts while another one writes needs no lock if nothing is new.
+    if let Some(ids) = known(transaction.connection(), contracts, check)? {
+        return Ok(ids);
+    }
+    let deadline = core
+        .clock
+        .monotonic()
+        .saturating_add(core.opener.options.budget);
+    let locked = transaction
+        .lock(core, || core.clock.monotonic() < deadline)
+        .map_err(|error| BuildError::Store(unreadable(error)))?;
+    if !locked {
+        return Err(BuildError::Store(
+            StoreError::new("another process keeps the database locked; end it, or build again")
+                .retryable(),
+        ));
+    }
+    let ids = record(transaction.connection(), contracts, check)?;
+    transaction
+        .command(&core.sql.commit)
+        .map_err(|error| BuildError::Store(unreadable(error)))?;
+    Ok(ids)
+}
+
+/// The ids if every contract is recorded as it is now.
+fn known(
+    connection: &Connection,
+    contracts: &[Contract],
+    check: Check<'_>,
+) -> Result<Option<Vec<i64>>, BuildError> {
+    let mut ids = Vec::with_capacity(contracts.len());
+    for contract in contracts {
+        let Some(tool) = find_tool(connection, &contract.tool)? else {
+            return Ok(None);
+        };
+        let row = ContractRow {
+            tool,
+            version: contract.version,
+        };
+        match find(connection, row)? {
+            Some(stored) if stored == contract.json => check(&stored, contract)?,
+            _ => return Ok(None), // New, or changed in a way that is checked under the lock.
+        }
+        ids.push(row.id());
+    }
+    Ok(Some(ids))
+}
+
+fn record(
+    connection: &Connection,
+    contracts: &[Contract],
+    check: Check<'_>,
+) -> Result<Vec<i64>, BuildError> {
+    let mut ids = Vec::with_capacity(contracts.len());
+    for contract in contracts {
+        let tool = match find_tool(connection, &contract.tool)? {
+            Some(tool) => tool,
+            None => {
+                connection
+                    .execute(INSERT_TOOL, [&contract.tool])
+                    .map_err(store)?;
+                connection.last_insert_rowid()
+            }
+        };
+        let row = ContractRow {
+            tool,
+            version: contract.version,
+        };
+        if let Some(stored) = find(connection, row)? {
+            check(&stored, contract)?;
+        }
+        connection
+            .execute(
+                UPSERT_CONTRACT,
+                (tool, contract.version, contract.json.to_string()),
+            )
+            .map_err(store)?;
+        ids.push(row.id());
+    }
+    Ok(ids)
+}
+
+fn find_tool(connection: &Connection, name: &str) -> Result<Option<i64>, BuildError> {
+    connection
+        .query_row(FIND_TOOL, [name], |row| row.get(0))
+        .optional()
+        .map_err(store)
+}
+
+fn find(
+    connection: &Connection,
+    row: ContractRow,
+) -> Result<Option<serde_json::Value>, BuildError> {
+    let text: Option<String> = connection
+        .query_row(FIND_CONTRACT, (row.tool, row.version), |row| row.get(0))
+        .optional()
+        .map_err(store)?;
+    text.map(|text| serde_json::from_str(&text))
+        .transpose()
+        .map_err(|error| {
+            let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
+            BuildError::Store(StoreError::new(what).caused_by(error))
+        })
+}
+
+fn store(error: rusqlite::Error) -> BuildError {
+    BuildError::Store(unreadable(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_contract_row_survives_its_id() {
+        for tool in [1, 2, 1_000_000] {
+            for version in [1, 2, 999_999_999] {
+                let row = ContractRow { tool, version };
+                assert_eq!(ContractRow::from_id(row.id()), row);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Every statement of the store, each with what it upholds.
+
+/// The ledger's version; the application's `user_version` is left alone.
+pub(super) const SCHEMA_VERSION: &str = "SELECT value FROM idempotent_ledger WHERE name = 'schema'";
+
+/// Whether the file has a ledger at all.
+pub(super) const HAS_LEDGER: &str =
+    "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'idempotent_ledger'";
+
+/// Records a migration in the transaction that made it.
+pub(super) const SET_SCHEMA_VERSION: &str =
+    "UPDATE idempotent_ledger SET value = ?1 WHERE name = 'schema'";
+
+/// How many objects bear the ledger's prefix or belong to its tables: a handler that
+/// renamed one into or out of it changes the count.
+pub(super) const LEDGER_OBJECTS: &str = "SELECT count(*) FROM sqlite_schema \
+     WHERE name LIKE 'idempotent!_%' ESCAPE '!' OR tbl_name LIKE 'idempotent!_%' ESCAPE '!'";
+
+/// Temporary objects, those first that others can depend on.
+pub(super) const TEMPORARY_OBJECTS: &str = "SELECT type, name FROM sqlite_temp_schema \
+     WHERE type IN ('trigger', 'view', 'table') AND name NOT LIKE 'sqlite!_%' ESCAPE '!' \
+     ORDER BY type = 'table', type = 'view'";
+
+/// A receipt by its identity and operation, to settle a lost commit.
+pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_operations \
+     WHERE key = ?1 AND tool = ?3 AND operation_id = ?4 \
+     AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
+
+/// Makes what the fence's transaction read final: a lost commit's frames that no reader
+/// sees are overwritten, and can't come back from the log after a crash.
+pub(super) const RAISE_FENCE: &str =
+    "UPDATE idempotent_ledger SET value = value + 1 WHERE name = 'fence'";
+
+/// The identity's row, for a connection that caches no ids.
+pub(super) const FIND_BY_TEXT: &str = "SELECT o.operation_id, o.version, o.fingerprint, o.expires_at, o.result \
+     FROM idempotent_operations AS o \
+     WHERE o.key = ?1 AND o.scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2) \
+     AND o.tool = (SELECT id FROM idempotent_tools WHERE name = ?3)";
+
+pub(super) const FIND_TOOL: &str = "SELECT id FROM idempotent_tools WHERE name = ?1";
+pub(super) const INSERT_TOOL: &str = "INSERT INTO idempotent_tools (name) VALUES (?1)";
+pub(super) const FIND_CONTRACT: &str =
+    "SELECT contract FROM idempotent_contracts WHERE tool = ?1 AND version = ?2";
+
+/// Replaces a contract only by one that the caller found compatible.
+pub(super) const UPSERT_CONTRACT: &str = "INSERT INTO idempotent_contracts (tool, version, contract) VALUES (?1, ?2, ?3) \
+     ON CONFLICT (tool, version) DO UPDATE SET contract = excluded.contract";
+
+/// A stretch of the ledger, oldest first, without reading results.
+pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, result IS NULL FROM idempotent_operations \
+     WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+
+/// A receipt past its retention refuses its key and tells nothing more.
+///
+/// The row was read without the lock, so it is judged again: another process may have
+/// pruned it, and its number may be a new receipt's.
+pub(super) const BURY: &str = "UPDATE idempotent_operations \
+     SET operation_id = NULL, fingerprint = NULL, result = NULL \
+     WHERE seq = ?1 AND expires_at <= ?2 AND result IS NOT NULL";
+
+/// Frees a key. Nothing else does.
+pub(super) const FORGET: &str =
+    "DELETE FROM idempotent_operations WHERE seq = ?1 AND forget_at <= ?2 AND result IS NULL";
+
+/// The name of the savepoint around one call of a batch; refused to handlers.
+pub(super) const SAVEPOINT_PREFIX: &str = "idempotent_";
+
+/// The statements that a call runs, which are cached on the write connection.
+///
+/// Each ends in a comment that no handler can know: a statement that a handler caches is
+/// never one of these, which were prepared without the handler's restrictions.
+#[derive(Debug)]
+pub(super) struct Sql {
+    /// Takes no lock: the look-up alone needs none.
+    pub(super) begin: String,
+    /// Takes the write lock, or says that another has it.
+    pub(super) begin_immediate: String,
+    /// Takes the write lock inside a transaction that has only read, and changes nothing.
+    /// It fails if another wrote since: then the look-ups are repeated under the lock.
+    pub(super) upgrade: String,
+    pub(super) commit: String,
+    pub(super) rollback: String,
+    pub(super) savepoint: String,
+    pub(super) rollback_to: String,
+    pub(super) release: String,
+    /// The identity's row: final under the write lock.
+    pub(super) find: String,
+    pub(super) find_scope: String,
+    pub(super) insert_scope: String,
+    /// The receipt. The unique index refuses a second one of the same identity.
+    pub(super) insert_receipt: String,
+}
+
+impl Sql {
+    pub(super) fn new(secret: &str) -> Self {
+        let text = |sql: &str| format!("{sql} /* {secret} */");
+        Self {
+            begin: text("BEGIN"),
+            begin_immediate: text("BEGIN IMMEDIATE"),
+            upgrade: text("UPDATE idempotent_ledger SET value = value WHERE 0"),
+            commit: text("COMMIT"),
+            rollback: text("ROLLBACK"),
+            savepoint: text("SAVEPOINT idempotent_call"),
+            rollback_to: text("ROLLBACK TO idempotent_call"),
+            release: text("RELEASE idempotent_call"),
+            find: text(
+                "SELECT operation_id, version, fingerprint, expires_at, result \
+                 FROM idempotent_operations WHERE key = ?1 AND scope = ?2 AND tool = ?3",
+            ),
+            find_scope: text("SELECT id FROM idempotent_scopes WHERE scope = ?1"),
+            insert_scope: text("INSERT INTO idempotent_scopes (scope) VALUES (?1)"),
+            insert_receipt: text(
+                "INSERT INTO idempotent_operations (operation_id, key, scope, tool, version, \
+                 fingerprint, expires_at, forget_at, result) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            ),
+        }
+    }
+}

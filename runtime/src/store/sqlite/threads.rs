@@ -1,0 +1,110 @@
+//! The store's two threads: the writer, and the watch over deadlines.
+
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use crate::store::sqlite::{
+    Core, batch,
+    prune::prune,
+    queue::{Batch, Wake},
+};
+
+/// How many rows a pass looks at between two batches.
+const PRUNE_ROWS: usize = 256;
+
+/// How long the writer rests between two passes of one walk, so that calls come first.
+const PRUNE_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long pruning waits for an idle moment before it takes a turn among the calls.
+const PRUNE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Starts both threads; they end when the queue is closed.
+pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
+    let writer = {
+        let core = Arc::clone(core);
+        thread::Builder::new()
+            .name("idempotent-writer".into())
+            .spawn(move || write(&core))?
+    };
+    let watch = {
+        let core = Arc::clone(core);
+        thread::Builder::new()
+            .name("idempotent-watch".into())
+            .spawn(move || core.queue.watch(&*core.clock))
+    };
+    match watch {
+        Ok(watch) => Ok(vec![writer, watch]),
+        Err(error) => {
+            core.queue.close();
+            Err(error)
+        }
+    }
+}
+
+fn write(core: &Core) {
+    let pruning = core.opener.options.background_pruning;
+    let mut next_pass = pruning.then(|| Instant::now() + PRUNE_PATIENCE);
+    loop {
+        let rest = next_pass.map(|next| next.saturating_duration_since(Instant::now()));
+        let patience = match core.queue.wait(rest) {
+            Wake::Closed => return,
+            Wake::Idle => Duration::ZERO,
+            Wake::Work => {
+                // A batch that panics answers its calls by being dropped.
+                if catch_unwind(AssertUnwindSafe(|| write_batch(core))).is_err() {
+                    tracing::error!("the writer panicked; its calls are answered, and it goes on");
+                }
+                core.queue.finished();
+                PRUNE_PATIENCE
+            }
+        };
+        if next_pass.is_some_and(|next| next + patience <= Instant::now()) {
+            next_pass = Some(Instant::now() + prune_a_little(core));
+        }
+    }
+}
+
+fn write_batch(core: &Core) {
+    let mut writer = core.writer();
+    // What was queued while the connection was waited for joins the batch.
+    match core.queue.take() {
+        Some(Batch::Calls(calls)) => {
+            #[cfg(feature = "failpoints")]
+            let _counting = core.count_statements();
+            let rest = batch::run(core, &mut writer, calls);
+            if !rest.is_empty() {
+                core.queue.put_back(rest);
+            }
+        }
+        Some(Batch::Alone(alone)) => alone.run(core, &mut writer),
+        None => (),
+    }
+}
+
+/// One pass of pruning; how long to rest after it.
+fn prune_a_little(core: &Core) -> Duration {
+    let mut writer = core.writer();
+    let transaction = match writer.take(core) {
+        Ok(transaction) => transaction,
+        Err(error) => {
+            tracing::warn!(%error, "the ledger can't be pruned");
+            return PRUNE_PATIENCE;
+        }
+    };
+    // Another process that has the lock comes first.
+    let pruned = prune(core, &transaction, &mut writer.walk, PRUNE_ROWS, || false);
+    writer.put(core, transaction);
+    match pruned {
+        Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(&*core.clock).max(PRUNE_PAUSE),
+        Ok(_) => PRUNE_PATIENCE,
+        Err(error) => {
+            tracing::warn!(%error, "the ledger can't be pruned");
+            PRUNE_PATIENCE
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The write connection: who has it, what it remembers, how it starts a transaction.
+
+use std::{collections::BTreeSet, collections::HashMap, mem, sync::Arc, thread, time::Duration};
+
+use rusqlite::{OptionalExtension, Row};
+use serde_json::value::RawValue;
+
+use crate::{
+    clock::Timestamp,
+    effect::tx::Transaction,
+    operation::{
+        id::OperationId,
+        stored::{Receipt, Stored},
+    },
+    request::arguments::fingerprint::Fingerprint,
+    store::{
+        StoreError,
+        sqlite::{Core, connection::is_busy, options::OpenError, prune::Walk},
+    },
+};
+
+/// How many scopes are remembered before the writer starts afresh.
+const REMEMBERED_SCOPES: usize = 16_384;
+
+/// The write connection between two transactions.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// Absent while a batch has it, and after it broke.
+    connection: Option<Transaction>,
+    pub(super) memo: Memo,
+    pub(super) walk: Walk,
+}
+
+/// What holds for every transaction of a write connection.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    /// How many objects the ledger has when no handler has renamed any.
+    pub(super) ledger_objects: i64,
+    /// The temporary objects of the application's hook.
+    pub(super) temporary: BTreeSet<(String, String)>,
+    /// Ids of committed scopes.
+    scopes: HashMap<Arc<str>, i64>,
+    /// Ids that the open transaction has written or read.
+    uncommitted: Vec<(Arc<str>, i64)>,
+}
+
+impl Writer {
+    /// A writer without a connection, to be opened.
+    pub(super) fn closed() -> Self {
+        Self {
+            connection: None,
+            memo: Memo::default(),
+            walk: Walk::default(),
+        }
+    }
+
+    pub(super) fn open(&mut self, core: &Core) -> Result<(), OpenError> {
+        self.connection = Some(self.reopen(core)?);
+        Ok(())
+    }
+
+    /// Takes the connection, opening it anew if it broke.
+    pub(super) fn take(&mut self, core: &Core) -> Result<Transaction, StoreError> {
+        match self.connection.take() {
+            Some(connection) => Ok(connection),
+            // What was in memory is gone with its connection.
+            None if core.opener.path.is_none() => Err(StoreError::new(
+                "the store in memory has lost its connection; open a new one",
+            )),
+            None => self.reopen(core).map_err(|error| {
+                StoreError::new(
+                    "the database can't be opened again after a failure; check its disk",
+                )
+                .retryable()
+                .caused_by(error)
+            }),
+        }
+    }
+
+    /// Gives the connection back, if it is clean.
+    pub(super) fn put(&mut self, core: &Core, connection: Transaction) {
+        self.memo.uncommitted.clear();
+        if connection.recover(core).is_ok() {
+            self.connection = Some(connection);
+        } else {
+            tracing::warn!("the write connection can't be rolled back; it is opened anew");
+        }
+    }
+
+    fn reopen(&mut self, core: &Core) -> Result<Transaction, OpenError> {
+        let opened = core.opener.writer(&core.guard)?;
+        self.memo.ledger_objects = opened.ledger_objects;
+        self.memo.temporary = opened.temporary;
+        self.memo.uncommitted.clear();
+        Ok(Transaction::new(opened.connection, Arc::clone(&core.guard)))
+    }
+}
+
+impl Memo {
+    /// The id of a scope; `None` if no operation was ever recorded in it.
+    pub(super) fn find_scope(
+        &mut self,
+        core: &Core,
+        transaction: &Transaction,
+        scope: &Arc<str>,
+    ) -> rusqlite::Result<Option<i64>> {
+        if let Some(id) = self.scopes.get(scope) {
+            return Ok(Some(*id));
+        }
+        if let Some((_, id)) = self.uncommitted.iter().find(|(text, _)| text == scope) {
+            return Ok(Some(*id));
+        }
+        let found = transaction.run(|connection| {
+            connection
+                .prepare_cached(&core.sql.find_scope)?
+                .query_row([&**scope], |row| row.get(0))
+                .optional()
+        })?;
+        if let Some(id) = found {
+            self.uncommitted.push((Arc::clone(scope), id));
+        }
+        Ok(found)
+    }
+
+    /// Notes a scope that the open transaction has written.
+    pub(super) fn wrote_scope(&mut self, scope: &Arc<str>, id: i64) {
+        self.uncommitted.push((Arc::clone(scope), id));
+    }
+
+    /// Where the open transaction's scopes stand, before a call.
+    pub(super) fn mark(&self) -> usize {
+        self.uncommitted.len()
+    }
+
+    /// A call is undone: so are its scopes.
+    pub(super) fn forget_since(&mut self, mark: usize) {
+        self.uncommitted.truncate(mark);
+    }
+
+    /// The transaction is committed: its scopes are there to stay.
+    pub(super) fn committed(&mut self) {
+        if REMEMBERED_SCOPES < self.scopes.len() {
+            self.scopes.clear();
+        }
+        self.scopes.extend(mem::take(&mut self.uncommitted));
+    }
+
+    /// The transaction is rolled back: so are its scopes.
+    pub(super) fn rolled_back(&mut self) {
+        self.uncommitted.clear();
+    }
+}
+
+/// What the runtime does with a connection that handlers must not.
+impl Transaction {
+    /// Runs one of the runtime's own statements that returns no row.
+    pub(super) fn command(&self, sql: &str) -> rusqlite::Result<()> {
+        self.run(|connection| connection.prepare_cached(sql)?.execute([]))
+            .map(|_| ())
+    }
+
+    /// Leaves no transaction open.
+    pub(super) fn recover(&self, core: &Core) -> rusqlite::Result<()> {
+        if self.is_autocommit() {
+            Ok(())
+        } else {
+            self.command(&core.sql.rollback)
+        }
+    }
+
+    /// Begins a transaction under the write lock, as soon as no other process has it.
+    ///
+    /// `wait` is asked before each further try, and says whether anybody still waits.
+    pub(super) fn lock(
+        &self,
+        core: &Core,
+        mut wait: impl FnMut() -> bool,
+    ) -> rusqlite::Result<bool> {
+        for attempt in 0.. {
+            match self.command(&core.sql.begin_immediate) {
+                Ok(()) => return Ok(true),
+                Err(error) if is_busy(&error) => {
+                    if !wait() {
+                        return Ok(false);
+                    }
+                    pause(attempt);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Rests between two tries for a lock that another process holds.
+///
+/// Short and uneven: a growing pause, as SQLite's own, starves whoever waited longest.
+pub(super) fn pause(attempt: u32) {
+    let uneven = (u64::from(std::process::id()) + u64::from(attempt) * 7) % 8;
+    thread::sleep(Duration::from_micros(200 + uneven * 100));
+}
+
+/// Reads `operation_id, version, fingerprint, expires_at, result`.
+pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, StoreError>> {
+    let Some(operation_id) = row.get::<_, Option<[u8; 16]>>(0)? else {
+        return Ok(Ok(Stored::Tombstone));
+    };
+    let fingerprint = match Fingerprint::from_stored(row.get_ref(2)?.as_blob()?) {
+        Ok(fingerprint) => fingerprint,
+        Err(unknown) => {
+            let error = StoreError::new(
+                "a receipt has a fingerprint of an unknown format; open the ledger with the \
+                 version of idempotent-tool that wrote it",
+            );
+            return Ok(Err(error.caused_by(unknown)));
+        }
+    };
+    let version = row.get(1)?;
+    let expires_at = Timestamp(row.get(3)?);
+    let result = match RawValue::from_string(row.get(4)?) {
+        Ok(result) => result,
+        Err(_) => {
+            // The parser's error may quote the result.
+            return Ok(Err(StoreError::new(
+                "a receipt's result is not JSON; the ledger was changed from outside",
+            )));
+        }
+    };
+    Ok(Ok(Stored::Receipt(Receipt {
+        operation_id: OperationId::from_bytes(operation_id),
+        version,
+        fingerprint,
+        result,
+        expires_at,
+    })))
+}

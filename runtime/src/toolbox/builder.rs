@@ -1,0 +1,318 @@
+//! From registered tools to a toolbox: everything that can be wrong is found here, at once.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+    marker::PhantomData,
+    sync::Arc,
+};
+
+use schemars::Schema;
+use serde_json::Value;
+
+use super::{
+    BuildError, Inner, Toolbox,
+    registered::{Group, Version},
+};
+use crate::{
+    effect::transactional::TransactionalTool,
+    reply::{
+        describe::{self, Annotations, ToolDescription},
+        schema,
+        validate::{ReplyCheck, ResultValidator},
+    },
+    request::{
+        arguments::{CompiledArguments, SchemaError},
+        authorize::{Access, Asked, Authorizer},
+        caller::Caller,
+        contract::{Contract, breaking_changes},
+    },
+    store::{Store, StoreHandle},
+    tool::{
+        ArgumentDefault, Declaration, Effect, Need, RunsOn, State, Tool, ToolArguments, ToolOutput,
+    },
+};
+
+/// Tools of the toolbox itself, listed once an external tool is registered.
+const RESERVED: [&str; 2] = ["get_operation", "cancel_operation"];
+
+/// Collects tools, their authorizer and their state.
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct ToolboxBuilder<S> {
+    store: StoreHandle,
+    authorizer: Option<Authorizer>,
+    state: State,
+    registrations: Vec<Registration>,
+    marker: PhantomData<fn(S)>,
+}
+
+/// A tool with its types erased, not yet checked.
+struct Registration {
+    declaration: Declaration,
+    arguments: Schema,
+    defaults: Vec<ArgumentDefault>,
+    result: Schema,
+    needs: Vec<Need>,
+    effect: Effect,
+}
+
+/// A registration whose schemas are compiled.
+struct Compiled {
+    declaration: Declaration,
+    arguments: CompiledArguments,
+    result: ResultValidator,
+    effect: Effect,
+}
+
+impl<S: Store> ToolboxBuilder<S> {
+    pub(super) fn new(store: S) -> Self {
+        Self {
+            store: store.handle(),
+            authorizer: None,
+            state: State::default(),
+            registrations: Vec::new(),
+            marker: PhantomData,
+        }
+    }
+
+    /// Names who may do what. Asked once for every call, replays included, before
+    /// anything is observed of the ledger; a tool's own `authorize = path` is asked instead.
+    ///
+    /// `authorize` sees the arguments as they came, not yet validated. It must not block
+    /// for long: load what it needs into the [`Caller`] beforehand.
+    pub fn authorize(
+        mut self,
+        authorize: impl Fn(&Caller, &Asked<'_>) -> Access + Send + Sync + 'static,
+    ) -> Self {
+        self.authorizer = Some(Authorizer::new(authorize));
+        self
+    }
+
+    /// Lets every caller call every tool that names no authorizer of its own. Scopes
+    /// still keep one caller's keys apart from another's.
+    pub fn without_authorization(self) -> Self {
+        self.authorize(|_, _| Access::Allowed)
+    }
+
+    /// Adds a value that handlers have injected with `#[state] name: &T`; replaces one
+    /// of the same type.
+    pub fn state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.state.insert(value);
+        self
+    }
+
+    /// Registers a tool, by the type of the function's name. Several versions of one
+    /// operation are registered one by one; the listing shows the highest.
+    pub fn tool<T: Tool>(mut self) -> Self
+    where
+        T::Context: RunsOn<S>,
+    {
+        self.registrations.push(Registration {
+            declaration: T::declaration(),
+            arguments: T::Arguments::json_schema(),
+            defaults: T::defaults(),
+            result: T::Output::json_schema(),
+            needs: T::needs(),
+            effect: <T::Context as RunsOn<S>>::effect(T::handler()),
+        });
+        self
+    }
+
+    /// Checks everything, records the contracts in the ledger, and opens the toolbox.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, together: a tool without an authorizer, without its state, with
+    /// a schema that can't be advertised, registered twice; then a contract that differs
+    /// from the one the ledger knows, or a ledger that can't be written.
+    pub fn build(self) -> Result<Toolbox, BuildError> {
+        build(self.store, self.authorizer, self.state, self.registrations)
+    }
+}
+
+impl<S> fmt::Debug for ToolboxBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolboxBuilder")
+            .field("tools", &self.registrations.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn build(
+    StoreHandle(backend): StoreHandle,
+    authorizer: Option<Authorizer>,
+    state: State,
+    registrations: Vec<Registration>,
+) -> Result<Toolbox, BuildError> {
+    let by_name = compile(registrations, authorizer.as_ref(), &state)?;
+
+    let contracts: Vec<Contract> = by_name
+        .values()
+        .flat_map(BTreeMap::values)
+        .map(|tool| {
+            Contract::new(
+                tool.declaration.name,
+                tool.declaration.version,
+                tool.arguments.schema(),
+                tool.result.schema(),
+            )
+        })
+        .collect();
+    let mut contract_ids = backend
+        .register(&contracts, &|stored, current| {
+            check_contract(stored, current)
+        })?
+        .into_iter();
+
+    let mut groups = BTreeMap::new();
+    for (name, versions) in by_name {
+        let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
+        if let Some(group) = group(name, versions, authorizer.as_ref())? {
+            groups.insert(Arc::clone(&group.name), group);
+        }
+    }
+    Ok(Toolbox {
+        inner: Arc::new(Inner {
+            backend,
+            groups,
+            state: Arc::new(state),
+        }),
+    })
+}
+
+fn compile(
+    registrations: Vec<Registration>,
+    authorizer: Option<&Authorizer>,
+    state: &State,
+) -> Result<BTreeMap<&'static str, BTreeMap<u32, Compiled>>, BuildError> {
+    let mut problems = Vec::new();
+    let mut by_name = BTreeMap::<_, BTreeMap<_, _>>::new();
+    for registration in registrations {
+        let declaration = registration.declaration;
+        let operation = declaration.operation();
+        if RESERVED.contains(&declaration.name) {
+            problems.push(BuildError::ReservedName {
+                tool: declaration.name.into(),
+            });
+        }
+        for need in registration.needs.iter().filter(|need| !state.has(need)) {
+            problems.push(BuildError::MissingState {
+                operation: operation.clone(),
+                type_name: need.type_name,
+            });
+        }
+        let arguments = CompiledArguments::compile(registration.arguments, &registration.defaults);
+        let result = ResultValidator::compile(registration.result.as_value());
+        let (arguments, result) = match (arguments, result) {
+            (Ok(arguments), Ok(result)) => (arguments, result),
+            (arguments, result) => {
+                for error in [arguments.err(), result.err()].into_iter().flatten() {
+                    problems.push(BuildError::Schema {
+                        operation: operation.clone(),
+                        message: error.to_string(),
+                    });
+                }
+                continue;
+            }
+        };
+        match by_name
+            .entry(declaration.name)
+            .or_default()
+            .entry(declaration.version)
+        {
+            Entry::Occupied(_) => problems.push(BuildError::DuplicateOperation { operation }),
+            Entry::Vacant(entry) => {
+                entry.insert(Compiled {
+                    declaration,
+                    arguments,
+                    result,
+                    effect: registration.effect,
+                });
+            }
+        }
+    }
+    if authorizer.is_none() {
+        // The highest version's authorizer decides, since a call names no version.
+        for (name, versions) in &by_name {
+            let highest = versions.last_key_value();
+            if highest.is_some_and(|(_, tool)| tool.declaration.authorize.is_none()) {
+                problems.push(BuildError::MissingAuthorizer {
+                    tool: (*name).into(),
+                });
+            }
+        }
+    }
+    BuildError::of(problems)?;
+    Ok(by_name)
+}
+
+fn check_contract(stored: &Value, current: &Contract) -> Result<(), BuildError> {
+    let changes = breaking_changes(stored, &current.json);
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let operation = format!("{}:v{}", current.tool, current.version);
+    Err(BuildError::ContractChanged { operation, changes })
+}
+
+/// The versions of one operation, ascending, with the ids of their contracts.
+fn group(
+    name: &str,
+    mut versions: Vec<(Compiled, i64)>,
+    authorizer: Option<&Authorizer>,
+) -> Result<Option<Group>, BuildError> {
+    let results: Vec<_> = versions
+        .iter()
+        .map(|(tool, _)| tool.result.schema())
+        .collect();
+    let output_schema = schema::output(&results);
+    let Some((highest, contract_id)) = versions.pop() else {
+        return Ok(None);
+    };
+
+    let declaration = highest.declaration;
+    let own = declaration.authorize.map(Authorizer::new);
+    let Some(authorizer) = own.or_else(|| authorizer.cloned()) else {
+        return Err(BuildError::MissingAuthorizer { tool: name.into() });
+    };
+    let unfit = |error: SchemaError| BuildError::Schema {
+        operation: declaration.operation(),
+        message: error.to_string(),
+    };
+    Ok(Some(Group {
+        name: Arc::from(name),
+        authorizer,
+        reply: ReplyCheck::compile(&output_schema).map_err(unfit)?,
+        description: ToolDescription {
+            name: name.into(),
+            title: declaration.title.map(Into::into),
+            description: describe::transactional(declaration.description, declaration.retention),
+            input_schema: schema::input(highest.arguments.schema()).map_err(unfit)?,
+            output_schema,
+            annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
+        },
+        highest: version(highest, contract_id),
+        older: versions
+            .into_iter()
+            .map(|(tool, id)| version(tool, id))
+            .collect(),
+    }))
+}
+
+fn version(tool: Compiled, contract_id: i64) -> Version {
+    let declaration = tool.declaration;
+    Version {
+        number: declaration.version,
+        arguments: tool.arguments,
+        deadline: declaration.deadline,
+        tool: Arc::new(TransactionalTool {
+            version: declaration.version,
+            contract_id,
+            retention: declaration.retention,
+            tombstone: declaration.tombstone,
+            max_result: usize::try_from(declaration.max_result).unwrap_or(usize::MAX),
+            effect: tool.effect,
+            result: tool.result,
+        }),
+    }
+}

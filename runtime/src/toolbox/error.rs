@@ -1,0 +1,86 @@
+//! Why a toolbox can't be built.
+
+use crate::store::StoreError;
+
+/// Why a toolbox can't be built: each variant says which tool, what is wrong and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A tool has no authorizer, and the toolbox has none either.
+    #[error(
+        "the tool `{tool}` has no authorizer; give the toolbox one with `.authorize(..)`, name one in the attribute with `authorize = path`, or open all tools to every caller with `.without_authorization()`"
+    )]
+    #[non_exhaustive]
+    MissingAuthorizer {
+        /// The tool's name.
+        tool: String,
+    },
+    /// The same operation and version was registered twice.
+    #[error("`{operation}` is registered twice; give the second one another version or remove it")]
+    #[non_exhaustive]
+    DuplicateOperation {
+        /// The operation, `name:vN`.
+        operation: String,
+    },
+    /// A tool has a name that the toolbox needs for itself.
+    #[error("the tool name `{tool}` belongs to the toolbox itself; choose another")]
+    #[non_exhaustive]
+    ReservedName {
+        /// The tool's name.
+        tool: String,
+    },
+    /// A handler wants state that the builder was not given.
+    #[error("`{operation}` needs state of type `{type_name}`; add it with `.state(..)`")]
+    #[non_exhaustive]
+    MissingState {
+        /// The operation, `name:vN`.
+        operation: String,
+        /// The type as rustc writes it.
+        type_name: &'static str,
+    },
+    /// The arguments' or the result's schema can't be advertised.
+    #[error("the schema of `{operation}` can't be advertised: {message}")]
+    #[non_exhaustive]
+    Schema {
+        /// The operation, `name:vN`.
+        operation: String,
+        /// What is wrong, where, and what to do.
+        message: String,
+    },
+    /// The contract differs from the one under which the ledger's receipts were written.
+    #[error(
+        "the contract of `{operation}` changed since this ledger recorded it: {}; only an optional argument can be added in place, so register the new contract under a new version beside this one",
+        changes.join("; ")
+    )]
+    #[non_exhaustive]
+    ContractChanged {
+        /// The operation, `name:vN`.
+        operation: String,
+        /// One sentence for each change.
+        changes: Vec<String>,
+    },
+    /// The ledger can't be read or written.
+    #[error("the ledger can't be read or written: {0}")]
+    Store(#[from] StoreError),
+    /// Several of the above.
+    #[error("{}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    #[non_exhaustive]
+    Several {
+        /// Each on its own.
+        problems: Vec<BuildError>,
+    },
+}
+
+impl BuildError {
+    /// All `problems` as one error, or none.
+    pub(super) fn of(mut problems: Vec<Self>) -> Result<(), Self> {
+        match problems.pop() {
+            None => Ok(()),
+            Some(only) if problems.is_empty() => Err(only),
+            Some(last) => {
+                problems.push(last);
+                Err(Self::Several { problems })
+            }
+        }
+    }
+}

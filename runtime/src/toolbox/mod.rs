@@ -1,0 +1,313 @@
+//! The registry of tools and the way of one call, readable top to bottom in [`Inner::answer`].
+
+mod builder;
+mod error;
+mod registered;
+mod typed;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+use tracing::Instrument;
+
+use self::registered::{Group, Version};
+pub use self::{
+    builder::ToolboxBuilder,
+    error::BuildError,
+    typed::{CallError, Completed},
+};
+use crate::{
+    clock::Timestamp,
+    effect::transactional::{Executed, RunError, TransactionalCall},
+    operation::{
+        decision::{Decision, Known, decide, recall},
+        identity::Identity,
+        stored::Stored,
+    },
+    reply::{Reply, describe::ToolDescription, rejection::Rejection},
+    request::{
+        arguments::as_object,
+        authorize::{Access, Asked},
+        caller::Caller,
+        key::{self, IdempotencyKey},
+    },
+    store::{Backend, Store, StoreError, Wait},
+    tool::State,
+};
+
+/// When to come back after `busy`: the queue was full or a lock was held until the deadline.
+const RETRY_AFTER_BUSY: Duration = Duration::from_millis(250);
+
+/// The tools of an application, ready to be called.
+///
+/// Clones are cheap and share everything.
+#[derive(Clone)]
+pub struct Toolbox {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    groups: BTreeMap<Arc<str>, Group>,
+    state: Arc<State>,
+}
+
+impl Toolbox {
+    /// Starts a toolbox on `store`.
+    pub fn builder<S: Store>(store: S) -> ToolboxBuilder<S> {
+        ToolboxBuilder::new(store)
+    }
+
+    /// What to list: one entry per tool, of its highest version, sorted by name.
+    pub fn list(&self) -> impl ExactSizeIterator<Item = &ToolDescription> {
+        self.inner.groups.values().map(|group| &group.description)
+    }
+
+    /// The entry of [`list`](Self::list) with this name.
+    #[must_use]
+    pub fn describe(&self, tool: &str) -> Option<&ToolDescription> {
+        self.inner.groups.get(tool).map(|group| &group.description)
+    }
+
+    /// Calls `tool` with its arguments and `idempotency_key` in one object.
+    ///
+    /// The answer is always a [`Reply`], rejections included. Dropping the future drops
+    /// a call that has not begun; one that has begun commits, and the same key replays it.
+    ///
+    /// Waiting needs a tokio runtime with its time driver, which ends the wait at the
+    /// tool's deadline. Without a runtime the deadline is kept by the store's own
+    /// thread, between two calls.
+    ///
+    /// # Panics
+    ///
+    /// In a tokio runtime without the time driver (`enable_time`).
+    pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
+        self.inner
+            .call(caller, tool, Input::Whole(arguments), Wait::Async)
+            .await
+    }
+
+    /// Calls `tool` from a thread that may block: as fast as the handler and the disk.
+    ///
+    /// See [`call`](Self::call). The call runs in this thread when no other one runs or
+    /// waits. Don't use it in an async task: it blocks the task's thread.
+    #[must_use]
+    pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
+        ready(
+            self.inner
+                .call(caller, tool, Input::Whole(arguments), Wait::Blocking),
+        )
+    }
+}
+
+impl fmt::Debug for Toolbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Toolbox")
+            .field("tools", &self.inner.groups.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The arguments in the form they came.
+enum Input {
+    /// One value, with the key in it.
+    Whole(Value),
+    /// The key apart, and the version that the caller's type names.
+    Typed {
+        key: IdempotencyKey,
+        arguments: Value,
+        version: u32,
+    },
+}
+
+impl Inner {
+    async fn call(&self, caller: &Caller, tool: &str, input: Input, wait: Wait) -> Reply {
+        let Some(group) = self.groups.get(tool) else {
+            return Reply::rejected(tool, Rejection::NotFound);
+        };
+        let span = tracing::debug_span!(
+            "idempotent_tool",
+            tool = &*group.name,
+            operation_id = tracing::field::Empty
+        );
+        let answer = self
+            .answer(group, caller, input, wait)
+            .instrument(span.clone())
+            .await;
+        let reply = answer.unwrap_or_else(|rejection| Reply::rejected(tool, rejection));
+        if let Some(operation_id) = reply.operation_id() {
+            span.record("operation_id", tracing::field::display(operation_id));
+        }
+        group.reply.checked(reply)
+    }
+
+    /// The way of one call: key, authorizer, look-up, version, arguments, decision, effect.
+    ///
+    /// The authorizer is asked before anything is observed of the ledger. A first call is
+    /// not looked up on its own: the transaction that executes it does that.
+    async fn answer(
+        &self,
+        group: &Group,
+        caller: &Caller,
+        input: Input,
+        wait: Wait,
+    ) -> Result<Reply, Rejection> {
+        let started = self.backend.clock().monotonic();
+        let (key, arguments, asked) = open(group, input)?;
+        match group.authorizer.ask(
+            caller,
+            &Asked::Call {
+                tool: &group.name,
+                arguments: &arguments,
+            },
+        ) {
+            Access::Allowed => (),
+            Access::Denied => return Err(Rejection::Denied),
+            Access::Unavailable => return Err(Rejection::AuthorizationUnavailable),
+        }
+
+        let identity = Identity::new(caller.scope(), &group.name, key);
+        let prepared = asked.arguments.prepare(&arguments);
+        let worth_a_look = prepared.is_err() || self.backend.may_know(&identity);
+        let recorded = if worth_a_look {
+            self.backend.find(&identity, wait).await.map_err(storage)?
+        } else {
+            None
+        };
+        if let Some(stored) = recorded {
+            return self.recorded(group, asked, &arguments, stored);
+        }
+
+        let prepared = prepared.map_err(Rejection::InvalidArguments)?;
+        let call = TransactionalCall {
+            identity,
+            caller: caller.clone(),
+            tool: Arc::clone(&asked.tool),
+            arguments: prepared.arguments,
+            fingerprint: prepared.fingerprint,
+            state: Arc::clone(&self.state),
+            deadline: started.saturating_add(asked.deadline),
+            span: tracing::Span::current(),
+        };
+        match self.backend.execute(call, wait).await {
+            Executed::Committed(receipt) => Ok(Reply::succeeded(
+                receipt.operation_id,
+                false,
+                receipt.result,
+            )),
+            Executed::Found(stored) => self.recorded(group, asked, &arguments, stored),
+            Executed::RolledBack(RunError::Failed(failure)) => {
+                Ok(Reply::failed(&group.name, &failure))
+            }
+            Executed::RolledBack(RunError::InvalidArguments(details)) => {
+                Err(Rejection::InvalidArguments(details))
+            }
+            Executed::Busy => Err(Rejection::Busy {
+                retry_after: RETRY_AFTER_BUSY,
+            }),
+            Executed::DeadlineExceeded => Err(Rejection::DeadlineExceeded),
+            Executed::Storage(error) => Err(storage(error)),
+            Executed::Unknown(operation_id, error) => {
+                tracing::error!(%error, "the answer to a commit was lost");
+                Ok(Reply::outcome_unknown(
+                    &group.name,
+                    Some(operation_id),
+                    true,
+                    None,
+                ))
+            }
+        }
+    }
+
+    /// What a call gets whose identity is recorded: a replay, or a reason why not.
+    fn recorded(
+        &self,
+        group: &Group,
+        asked: &Version,
+        arguments: &Map<String, Value>,
+        stored: Stored,
+    ) -> Result<Reply, Rejection> {
+        let receipt = match recall(stored, Timestamp::now(self.backend.clock())) {
+            Known::Compare(receipt) => receipt,
+            Known::Expired => return Err(Rejection::KeyExpired),
+        };
+        let Some(executed) = group.version(receipt.version) else {
+            return Err(Rejection::VersionConflict {
+                recorded: receipt.version,
+            });
+        };
+        let prepared = if executed.number == asked.number {
+            asked
+                .arguments
+                .prepare(arguments)
+                .map_err(Rejection::InvalidArguments)?
+        } else {
+            let trimmed = executed
+                .arguments
+                .without_newer_defaults(arguments, &asked.arguments);
+            match (
+                executed.arguments.prepare(&trimmed),
+                asked.arguments.prepare(arguments),
+            ) {
+                (Ok(prepared), _) => prepared,
+                (Err(_), Ok(_)) => return Err(Rejection::PayloadConflict),
+                (Err(_), Err(details)) => return Err(Rejection::InvalidArguments(details)),
+            }
+        };
+        match decide(receipt, &prepared.fingerprint) {
+            Decision::Replay {
+                operation_id,
+                result,
+            } => Ok(Reply::succeeded(operation_id, true, result)),
+            Decision::PayloadConflict => Err(Rejection::PayloadConflict),
+        }
+    }
+}
+
+/// The rejection of a call that a store failed; the cause stays here, in the log.
+fn storage(error: StoreError) -> Rejection {
+    tracing::error!(%error, "the store failed");
+    Rejection::Storage {
+        retryable: error.retryable,
+    }
+}
+
+/// Takes the input apart: the key, the arguments, the version that is asked for.
+fn open(
+    group: &Group,
+    input: Input,
+) -> Result<(IdempotencyKey, Map<String, Value>, &Version), Rejection> {
+    match input {
+        Input::Whole(arguments) => {
+            let mut arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
+            let key = key::take(&mut arguments).map_err(Rejection::InvalidKey)?;
+            Ok((key, arguments, &group.highest))
+        }
+        Input::Typed {
+            key,
+            arguments,
+            version,
+        } => {
+            let arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
+            let asked = group.version(version).ok_or(Rejection::NotFound)?;
+            Ok((key, arguments, asked))
+        }
+    }
+}
+
+/// The value of a future that never waits, because it was told to block instead.
+fn ready(future: impl Future<Output = Reply>) -> Reply {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(reply) => reply,
+        // A store that breaks its word must not be waited for: nobody would wake us.
+        Poll::Pending => Reply::rejected("", Rejection::Storage { retryable: false }),
+    }
+}

@@ -1,0 +1,187 @@
+//! What the schema declares is enforced, all failing paths at once, and nothing is stored.
+
+use std::collections::{BTreeSet, HashMap};
+
+use idempotent_tool::{Failure, Toolbox, Tx, idempotent_tool};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::common::{Ledger, ada, assert_code, assert_succeeded, json, key};
+
+/// A nested argument.
+#[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
+struct Nested {
+    a: i64,
+    #[serde(default = "yes")]
+    b: bool,
+    c: Option<f64>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn five() -> Option<u32> {
+    Some(5)
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// The tool that the vectors in `cases/canonical.json` describe.
+#[expect(clippy::too_many_arguments, reason = "the vectors name thirteen")]
+#[idempotent_tool(operation = "canonical_probe:v1")]
+fn canonical_probe(
+    tx: &Tx,
+    text: String,
+    #[serde(default)] count: u64,
+    #[serde(default)] delta: i64,
+    #[serde(default = "one")] ratio: f64,
+    #[serde(default = "yes")] exact: bool,
+    #[serde(default)] tags: BTreeSet<String>,
+    #[serde(default)] items: Vec<i64>,
+    #[serde(default)] labels: HashMap<String, String>,
+    note: Option<String>,
+    #[serde(default = "nothing_nested")] nested: Nested,
+    #[serde(default = "five")] limit: Option<u32>,
+    #[serde(default, skip_serializing)] password: String,
+    #[serde(default)] any: Value,
+) -> Result<i64, Failure> {
+    let seen = format!(
+        "{text}{count}{delta}{ratio}{exact}{tags:?}{items:?}{labels:?}{note:?}{nested:?}{limit:?}{password}{any}"
+    );
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+        (tx.scope(), seen),
+    )?;
+    Ok(tx.last_insert_rowid())
+}
+
+fn nothing_nested() -> Nested {
+    Nested {
+        a: 0,
+        b: true,
+        c: None,
+    }
+}
+
+fn cases() -> Value {
+    serde_json::from_str(include_str!("../cases/canonical.json")).unwrap()
+}
+
+fn toolbox(ledger: &Ledger) -> Toolbox {
+    Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<canonical_probe>()
+        .build()
+        .unwrap()
+}
+
+fn call(tools: &Toolbox, name: &str, arguments: &str) -> idempotent_tool::Reply {
+    let mut arguments: Value = serde_json::from_str(arguments).unwrap();
+    if let Value::Object(members) = &mut arguments {
+        members.insert("idempotency_key".into(), key(name).into());
+    }
+    tools.call_blocking(&ada(), "canonical_probe", arguments)
+}
+
+#[test]
+fn every_vector_of_equal_and_different_arguments_holds() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger);
+    for pair in cases()["pairs"].as_array().unwrap() {
+        let name = pair["name"].as_str().unwrap();
+        let first = call(&tools, name, pair["left"].as_str().unwrap());
+        assert_succeeded(&first, false);
+        let second = call(&tools, name, pair["right"].as_str().unwrap());
+        if pair["same"].as_bool().unwrap() {
+            assert!(second.is_replayed(), "{name}: {}", second.to_json());
+        } else {
+            assert_eq!(second.error_code(), Some("payload_conflict"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_refused_vector_names_its_path_and_stores_nothing() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger);
+    for case in cases()["rejected"].as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let arguments = case["arguments"].as_str().unwrap();
+        if serde_json::from_str::<Value>(arguments).is_err() {
+            // No parser of this build reads the number, so no call can carry it.
+            assert_eq!(name, "not finite");
+            continue;
+        }
+        let reply = call(&tools, name, arguments);
+        assert_code(&reply, "invalid_arguments");
+        let details = json(&reply)["error"]["details"].clone();
+        let paths: Vec<_> = details
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|detail| &detail["path"])
+            .collect();
+        assert_eq!(paths, [&case["path"]], "{name}: {details}");
+    }
+    assert_eq!(ledger.rows(), (0, 0));
+}
+
+#[test]
+fn all_mistakes_are_named_at_once() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger);
+    let reply = call(
+        &tools,
+        "many",
+        r#"{ "count": -1, "delta": "x", "nested": { "b": 7, "z": 1 }, "items": [1, "2"], "extra": 0 }"#,
+    );
+    let details = json(&reply)["error"]["details"].clone();
+    let paths: Vec<_> = details
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|detail| detail["path"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "/count",
+            "/delta",
+            "/extra",
+            "/items/1",
+            "/nested/a",
+            "/nested/b",
+            "/nested/z",
+            "/text"
+        ]
+    );
+    assert_eq!(ledger.rows(), (0, 0));
+}
+
+#[test]
+fn an_invalid_call_is_no_result_and_the_corrected_one_runs() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger);
+    assert_code(
+        &call(&tools, "corrected", r#"{ "text": 1 }"#),
+        "invalid_arguments",
+    );
+    assert_succeeded(&call(&tools, "corrected", r#"{ "text": "x" }"#), false);
+}
+
+#[test]
+fn messages_never_show_a_value() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger);
+    let reply = call(
+        &tools,
+        "hidden",
+        r#"{ "text": 31337, "count": "31337", "tags": ["31337", "31337"], "limit": "31337" }"#,
+    );
+    assert_code(&reply, "invalid_arguments");
+    assert!(!reply.to_json().contains("31337"), "{}", reply.to_json());
+}

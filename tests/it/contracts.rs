@@ -1,0 +1,175 @@
+//! What may change under a version that a ledger already knows.
+
+use idempotent_tool::{BuildError, Failure, SqliteStore, Tool, Toolbox, Tx, idempotent_tool};
+use serde_json::json;
+
+use crate::common::{Ledger, ada, assert_succeeded, key, marked};
+
+mod original {
+    use super::*;
+
+    #[idempotent_tool(operation = "create_note:v1")]
+    pub(super) fn create_note(
+        tx: &Tx,
+        #[schemars(length(max = 100))] body: String,
+        #[serde(default)] copies: u8,
+    ) -> Result<i64, Failure> {
+        let _ = copies;
+        tx.execute(
+            "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+            (tx.scope(), &body),
+        )?;
+        Ok(tx.last_insert_rowid())
+    }
+}
+
+/// Variants of `create_note:v1`: a module's name, then the parameters and the output.
+macro_rules! variants {
+    ($($module:ident($($parameters:tt)*) -> $output:ty = $value:expr;)*) => {
+        $(mod $module {
+            use super::*;
+
+            #[allow(unused_variables, reason = "only the contract matters")]
+            #[idempotent_tool(operation = "create_note:v1")]
+            pub(super) fn create_note(tx: &Tx, $($parameters)*) -> Result<$output, Failure> {
+                Ok($value)
+            }
+        })*
+    };
+}
+
+fn seven() -> u8 {
+    7
+}
+
+variants! {
+    changed_default(
+        #[schemars(length(max = 100))] body: String,
+        #[serde(default = "seven")] copies: u8,
+    ) -> i64 = 1;
+    changed_type(
+        #[schemars(length(max = 100))] body: String,
+        #[serde(default)] copies: u16,
+    ) -> i64 = 1;
+    changed_constraint(
+        #[schemars(length(max = 99))] body: String,
+        #[serde(default)] copies: u8,
+    ) -> i64 = 1;
+    changed_result(
+        #[schemars(length(max = 100))] body: String,
+        #[serde(default)] copies: u8,
+    ) -> String = String::new();
+    removed_argument(#[schemars(length(max = 100))] body: String) -> i64 = 1;
+    renamed_argument(
+        #[schemars(length(max = 100))] text: String,
+        #[serde(default)] copies: u8,
+    ) -> i64 = 1;
+    new_required_argument(
+        #[schemars(length(max = 100))] body: String,
+        #[serde(default)] copies: u8,
+        folder: String,
+    ) -> i64 = 1;
+    now_required(#[schemars(length(max = 100))] body: String, copies: u8) -> i64 = 1;
+    new_optional_arguments(
+        /// A doc comment is no part of the contract.
+        #[schemars(length(max = 100))]
+        body: String,
+        #[serde(default)] copies: u8,
+        #[serde(default)] pinned: bool,
+        folder: Option<String>,
+    ) -> i64 = 1;
+}
+
+fn build<T: Tool<Context = Tx>>(store: SqliteStore) -> Result<Toolbox, BuildError> {
+    Toolbox::builder(store)
+        .without_authorization()
+        .tool::<T>()
+        .build()
+}
+
+#[track_caller]
+fn refused<T: Tool<Context = Tx>>(ledger: &Ledger, place: &str) {
+    let error = build::<T>(ledger.reopen()).unwrap_err();
+    assert!(
+        matches!(error, BuildError::ContractChanged { .. }),
+        "{error}"
+    );
+    let text = error.to_string();
+    for part in ["`create_note:v1`", place, "new version"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_changed_contract_does_not_build_and_says_what_changed() {
+    let ledger = Ledger::new();
+    build::<original::create_note>(ledger.store.clone()).unwrap();
+    refused::<changed_default::create_note>(&ledger, "copies");
+    refused::<changed_type::create_note>(&ledger, "copies");
+    refused::<changed_constraint::create_note>(&ledger, "body");
+    refused::<changed_result::create_note>(&ledger, "result");
+    refused::<removed_argument::create_note>(&ledger, "copies");
+    refused::<renamed_argument::create_note>(&ledger, "body");
+    refused::<new_required_argument::create_note>(&ledger, "folder");
+    refused::<now_required::create_note>(&ledger, "copies");
+    // None of the refusals changed what the ledger knows.
+    build::<original::create_note>(ledger.reopen()).unwrap();
+}
+
+#[test]
+fn a_new_optional_argument_changes_no_fingerprint() {
+    let ledger = Ledger::new();
+    let arguments =
+        json!({ "idempotency_key": key("before"), "body": marked("milk"), "copies": 0 });
+    let before = build::<original::create_note>(ledger.store.clone()).unwrap();
+    let first = before.call_blocking(&ada(), "create_note", arguments.clone());
+    assert_succeeded(&first, false);
+
+    let after = build::<new_optional_arguments::create_note>(ledger.reopen()).unwrap();
+    let again = after.call_blocking(&ada(), "create_note", arguments);
+    assert_succeeded(&again, true);
+    assert_eq!(again.operation_id(), first.operation_id());
+
+    // The ledger now knows the wider contract, so the narrower one is a change.
+    let error = build::<original::create_note>(ledger.reopen()).unwrap_err();
+    assert!(
+        matches!(error, BuildError::ContractChanged { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_same_operation_twice_does_not_build() {
+    let ledger = Ledger::new();
+    let error = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<original::create_note>()
+        .tool::<changed_type::create_note>()
+        .build()
+        .unwrap_err();
+    assert!(
+        matches!(error, BuildError::DuplicateOperation { .. }),
+        "{error}"
+    );
+}
+
+#[idempotent_tool(operation = "get_operation:v1")]
+fn reserved(_tx: &Tx) -> Result<(), Failure> {
+    Ok(())
+}
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let ledger = Ledger::new();
+    let error = Toolbox::builder(ledger.store.clone())
+        .tool::<original::create_note>()
+        .tool::<reserved>()
+        .build()
+        .unwrap_err();
+    let BuildError::Several { problems, .. } = &error else {
+        panic!("{error}")
+    };
+    assert!(problems.len() >= 2, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("`get_operation` belongs") && text.contains("`create_note` has no"));
+}
