@@ -1,5 +1,6 @@
 //! What a handler does to the world.
 
+pub(crate) mod external;
 #[cfg(feature = "sqlite")]
 mod database_error;
 pub(crate) mod failure;
