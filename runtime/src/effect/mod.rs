@@ -1,8 +1,8 @@
 //! What a handler does to the world.
 
-pub(crate) mod external;
 #[cfg(feature = "sqlite")]
 mod database_error;
+pub(crate) mod external;
 pub(crate) mod failure;
 pub(crate) mod transactional;
 #[cfg(feature = "sqlite")]

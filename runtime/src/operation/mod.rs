@@ -5,5 +5,6 @@ pub(crate) mod id;
 pub(crate) mod identity;
 #[cfg(test)]
 mod model;
+pub(crate) mod record;
 pub(crate) mod state;
 pub(crate) mod stored;

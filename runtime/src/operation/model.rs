@@ -649,7 +649,11 @@ fn every_fence_is_needed() {
         "no rule broken on the way",
     );
     check_flaw(Flaw::BeginUnfenced, RECONCILE, "at most one effect");
-    check_flaw(Flaw::AnswerUnfenced, RECONCILE, "no failure after an effect");
+    check_flaw(
+        Flaw::AnswerUnfenced,
+        RECONCILE,
+        "no failure after an effect",
+    );
     check_flaw(Flaw::AnswerBeforeSettling, RECONCILE, "at most one effect");
     check_flaw(
         Flaw::CancelStops,

@@ -437,7 +437,54 @@ impl Operation {
     }
 }
 
+impl Origin {
+    /// The name under which it is recorded.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::Enqueued => "enqueued",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Call, Self::Enqueued]
+            .into_iter()
+            .find(|origin| origin.as_str() == name)
+    }
+}
+
 impl State {
+    const ALL: [Self; 9] = [
+        Self::Accepted,
+        Self::Attempting,
+        Self::Between,
+        Self::CancelRequested,
+        Self::OutcomeUnknown,
+        Self::Succeeded,
+        Self::Failed(Failed::Refused),
+        Self::Failed(Failed::NothingApplied),
+        Self::Cancelled,
+    ];
+
+    /// The name under which it is recorded.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Attempting => "attempting",
+            Self::Between => "between",
+            Self::CancelRequested => "cancel_requested",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Succeeded => "succeeded",
+            Self::Failed(Failed::Refused) => "refused",
+            Self::Failed(Failed::NothingApplied) => "nothing_applied",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
     /// Whether nothing but a resolution or the same key changes it.
     pub(crate) fn is_final(self) -> bool {
         match self {

@@ -52,9 +52,6 @@ impl Budget {
     }
 
     /// How long to wait before the next attempt, or `None` if there will be none.
-    ///
-    /// `retry_after` is the provider's own guidance: no attempt comes before it, and one
-    /// that would come after the budget doesn't come. `random` decides the jitter.
     pub(crate) fn pause(
         &mut self,
         now: Duration,
@@ -64,6 +61,19 @@ impl Budget {
         if self.attempts_left == 0 {
             return None;
         }
+        self.delay(now, retry_after, random)
+    }
+
+    /// How long to wait before asking, or trying, again; `None` if there is no time for it.
+    ///
+    /// `retry_after` is the provider's own guidance: no attempt comes before it, and one
+    /// that would come after the budget doesn't come. `random` decides the jitter.
+    pub(crate) fn delay(
+        &mut self,
+        now: Duration,
+        retry_after: Option<Duration>,
+        random: u64,
+    ) -> Option<Duration> {
         let pause = self
             .backoff
             .next(random)

@@ -2,11 +2,68 @@
 
 use std::time::Duration;
 
-use crate::{clock::Timestamp, operation::state::Resend};
+use crate::{clock::Timestamp, effect::external::inquiry::AskFn, operation::state::Resend};
 
 /// What a request may need, beyond its attempt's time-out, to reach a provider whose key
 /// is about to be forgotten.
 const WINDOW_MARGIN: Duration = Duration::from_secs(5);
+
+/// How an external tool is tried and recovered, as its attribute says.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct ExternalDeclaration {
+    /// How an attempt in doubt is settled.
+    pub recovery: RecoveryDeclaration,
+    /// The longest that one attempt takes.
+    pub attempt_timeout: Duration,
+    /// How many attempts one run makes.
+    pub max_attempts: u32,
+    /// How long a caller waits before it gets a handle.
+    pub wait: Duration,
+    /// The delay before the second attempt; it doubles from there.
+    pub backoff: Duration,
+    /// Whether the arguments are kept after the end.
+    pub keep_request: bool,
+}
+
+/// The recovery as the attribute says it.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub enum RecoveryDeclaration {
+    /// `provider_key(window = "…")`.
+    ProviderKey {
+        /// How long the provider knows a key.
+        window: Duration,
+    },
+    /// `reconcile(path, settle = "…")`.
+    Reconcile {
+        /// The function.
+        ask: Ask,
+        /// How old the last send must be.
+        settle: Duration,
+    },
+    /// `inspect = "…"`.
+    Inspect {
+        /// What to check, and where.
+        instruction: &'static str,
+    },
+}
+
+/// The function that a tool is reconciled by, with its types erased.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Ask(pub(crate) AskFn);
+
+impl RecoveryDeclaration {
+    /// What it allows.
+    pub(crate) fn recovery(self) -> Recovery {
+        match self {
+            Self::ProviderKey { window } => Recovery::ProviderKey { window },
+            Self::Reconcile { settle, .. } => Recovery::Reconcile { settle },
+            Self::Inspect { .. } => Recovery::Inspect,
+        }
+    }
+}
 
 /// The recovery that a tool declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,11 +8,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     task::{Context, Poll},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use rusqlite::Connection;
 use uuid::Uuid;
 
+pub(crate) use external::enqueue;
 pub(crate) use guard::Guard;
 pub use options::{OpenError, SqliteOptions, Synchronous};
 pub use prune::Pruned;
@@ -42,11 +44,13 @@ use writer::Writer;
 mod batch;
 mod call;
 mod connection;
+mod external;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 mod fence;
 mod ffi;
 mod guard;
+mod operations;
 mod options;
 mod prune;
 mod queue;
@@ -273,8 +277,8 @@ impl Store for SqliteStore {
 }
 
 impl Backend for Owner {
-    fn clock(&self) -> &dyn Clock {
-        &*self.core.clock
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.core.clock
     }
 
     fn register(
@@ -356,11 +360,21 @@ impl Owner {
         wait: Wait,
         work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
     ) -> Result<T, Executed> {
+        self.alone_until(wait, self.core.budget_from_now(), work)
+            .await
+    }
+
+    async fn alone_until<T: Send + 'static>(
+        &self,
+        wait: Wait,
+        deadline: Duration,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> Result<T, Executed> {
         match wait {
             Wait::Blocking => self.alone_blocking(work),
             Wait::Async => {
                 reentry::refuse().map_err(Executed::Storage)?;
-                let (job, outcome) = self.core.prepare(work);
+                let (job, outcome) = self.core.prepare(deadline, work);
                 let ticket = Arc::clone(&job.ticket);
                 self.core.queue.push(Job::Alone(job));
                 outcome.take(Waiting(ticket).await)
@@ -374,7 +388,7 @@ impl Owner {
     ) -> Result<T, Executed> {
         reentry::refuse().map_err(Executed::Storage)?;
         let core = &*self.core;
-        let (job, outcome) = core.prepare(work);
+        let (job, outcome) = core.prepare(core.budget_from_now(), work);
         let ticket = Arc::clone(&job.ticket);
         match core.free_writer() {
             Some(mut writer) => job.run(core, &mut writer),
@@ -414,16 +428,20 @@ impl Core {
         batch::run(self, &mut writer, vec![job]);
     }
 
+    /// When work of the runtime's own is given up that begins to wait now.
+    fn budget_from_now(&self) -> Duration {
+        self.clock
+            .monotonic()
+            .saturating_add(self.opener.options.budget)
+    }
+
     fn prepare<T: Send + 'static>(
         &self,
+        deadline: Duration,
         work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
     ) -> (AloneJob, Outcome<T>) {
         let outcome = Outcome::new();
         let place = outcome.clone();
-        let deadline = self
-            .clock
-            .monotonic()
-            .saturating_add(self.opener.options.budget);
         let job = AloneJob::new(deadline, move |core, writer, ticket| {
             place.set(work(core, writer, ticket));
             Answer::Ran

@@ -217,7 +217,11 @@ pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, Stor
     };
     let version = row.get(1)?;
     let expires_at = Timestamp(row.get(3)?);
-    let result = match RawValue::from_string(row.get(4)?) {
+    let Some(result) = row.get(4)? else {
+        let operation_id = OperationId::from_bytes(operation_id);
+        return Ok(Ok(Stored::External(operation_id)));
+    };
+    let result = match RawValue::from_string(result) {
         Ok(result) => result,
         Err(_) => {
             // The parser's error may quote the result.
