@@ -1,6 +1,12 @@
 //! The integration tests: one binary, a module for each theme.
 
-#![allow(missing_docs, clippy::needless_pass_by_value, reason = "tests")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unnecessary_wraps,
+    clippy::unwrap_used,
+    reason = "a test that can't go on stops; handlers return a `Result` whatever they do"
+)]
 
 mod arguments;
 mod authorization;
@@ -11,6 +17,7 @@ mod keys;
 mod listing;
 mod mcp;
 mod results;
+mod store;
 mod time;
 mod typed;
 mod ui;

@@ -76,6 +76,10 @@ struct Compiled {
 }
 
 impl<S: Store> ToolboxBuilder<S> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a builder owns what it is given"
+    )]
     pub(super) fn new(store: S) -> Self {
         Self {
             store: store.handle(),
@@ -147,7 +151,7 @@ impl<S: Store> ToolboxBuilder<S> {
     pub fn build(self) -> Result<Toolbox, BuildError> {
         build(
             self.store,
-            self.authorizer,
+            self.authorizer.as_ref(),
             self.state,
             self.registrations,
             self.runtime,
@@ -165,12 +169,12 @@ impl<S> fmt::Debug for ToolboxBuilder<S> {
 
 fn build(
     StoreHandle(backend): StoreHandle,
-    authorizer: Option<Authorizer>,
+    authorizer: Option<&Authorizer>,
     state: State,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
 ) -> Result<Toolbox, BuildError> {
-    let by_name = compile(registrations, authorizer.as_ref(), &state)?;
+    let by_name = compile(registrations, authorizer, &state)?;
 
     let contracts: Vec<Contract> = by_name
         .values()
@@ -193,7 +197,7 @@ fn build(
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
         let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
-        if let Some(group) = group(name, versions, authorizer.as_ref())? {
+        if let Some(group) = group(name, versions, authorizer)? {
             groups.insert(Arc::clone(&group.name), group);
         }
     }

@@ -80,6 +80,7 @@ impl Toolbox {
     }
 
     /// What to list: one entry per tool, of its highest version, sorted by name.
+    #[must_use]
     pub fn list(&self) -> impl ExactSizeIterator<Item = &ToolDescription> {
         self.inner.listing.values()
     }
@@ -112,7 +113,6 @@ impl Toolbox {
     ///
     /// See [`call`](Self::call). The call runs in this thread when no other one runs or
     /// waits. Don't use it in an async task: it blocks the task's thread.
-    #[must_use]
     pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         self.inner.block_on(caller, tool, Input::Whole(arguments))
     }
@@ -323,6 +323,10 @@ fn replay(
 }
 
 /// The rejection of a call that a store failed; the cause stays here, in the log.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that `map_err` takes"
+)]
 fn storage(error: StoreError) -> Rejection {
     tracing::error!(%error, "the store failed");
     Rejection::Storage {

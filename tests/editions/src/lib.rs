@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn both_are_called() {
-        let tools = Toolbox::builder(SqliteStore::open_in_memory().unwrap())
+        let tools = Toolbox::builder(SqliteStore::options().open_in_memory().unwrap())
             .without_authorization()
             .tool::<echo>()
             .tool::<count>()

@@ -5,7 +5,7 @@ use idempotent_tool::{Caller, Scope, SqliteStore, Toolbox};
 use serde_json::{Value, json};
 
 fn call(tool: &str, arguments: Value) -> Value {
-    let builder = Toolbox::builder(SqliteStore::open_in_memory().unwrap());
+    let builder = Toolbox::builder(SqliteStore::options().open_in_memory().unwrap());
     let tools = builder
         .without_authorization()
         .state(3_usize)

@@ -6,7 +6,7 @@ use serde_json::json;
 
 #[test]
 fn both_are_called() {
-    let tools = Toolbox::builder(SqliteStore::open_in_memory().unwrap())
+    let tools = Toolbox::builder(SqliteStore::options().open_in_memory().unwrap())
         .without_authorization()
         .state(String::from("!"))
         .tool::<by_name>()

@@ -306,19 +306,8 @@ fn record(
 ) -> rusqlite::Result<Receipt> {
     let call = &tx.call;
     let identity = &call.identity;
-    let scope = match memo.find_scope(core, tx, &identity.scope)? {
-        Some(id) => id,
-        None => {
-            tx.run(|connection| {
-                connection
-                    .prepare_cached(&core.sql.insert_scope)?
-                    .execute([&*identity.scope])
-            })?;
-            let id = tx.last_insert_rowid();
-            memo.wrote_scope(&identity.scope, id);
-            id
-        }
-    };
+    let known = memo.find_scope(core, tx, &identity.scope)?;
+    let scope = known.map_or_else(|| record_scope(core, memo, tx), Ok)?;
     let contract = ContractRow::from_id(call.tool.contract_id);
     let expires_at = Timestamp::now(&*core.clock).plus(call.tool.retention);
     let forget_at = expires_at.plus(call.tool.tombstone);
@@ -344,6 +333,18 @@ fn record(
         result,
         expires_at,
     })
+}
+
+fn record_scope(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<i64> {
+    let scope = &tx.call.identity.scope;
+    tx.run(|connection| {
+        connection
+            .prepare_cached(&core.sql.insert_scope)?
+            .execute([&**scope])
+    })?;
+    let id = tx.last_insert_rowid();
+    memo.wrote_scope(scope, id);
+    Ok(id)
 }
 
 /// Takes back what one call wrote.

@@ -126,6 +126,15 @@ impl Opener {
     }
 }
 
+/// The path that later connections are opened at, wherever the process has moved to.
+pub(super) fn settle_path(path: PathBuf) -> PathBuf {
+    // SQLite takes a URI for one; a path that can't be made absolute fails when it is opened.
+    if path.as_os_str().as_encoded_bytes().starts_with(b"file:") {
+        return path;
+    }
+    std::path::absolute(&path).unwrap_or(path)
+}
+
 /// The names of the temporary objects, those first that others can depend on.
 pub(super) fn temporary_objects(
     connection: &Connection,

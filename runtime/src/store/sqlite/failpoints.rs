@@ -1,7 +1,7 @@
 //! Failures at a chosen statement of a call, for this crate's own tests.
 //!
-//! `IDEMPOTENT_TOOL_FAILPOINT=action:number` arms every store that the process opens, so
-//! that a child process can be killed between two statements.
+//! `IDEMPOTENT_TOOL_FAILPOINT=action:number`, or `kill:after-commit`, arms every store that
+//! the process opens, so that a child process can be killed between two statements.
 
 use std::{
     fmt, io, process,
@@ -28,6 +28,8 @@ pub enum Failpoint {
     KillBefore,
     /// The process is killed after SQLite has run it.
     KillAfter,
+    /// The process is killed after a commit, whatever its number.
+    KillAfterCommit,
     /// It is not run, and reports a lock.
     Busy,
     /// It is not run, and reports a failure of the disk.
@@ -51,15 +53,17 @@ struct Shared {
     counting: AtomicBool,
     statements: AtomicU64,
     requests: AtomicU64,
+    commits: AtomicU64,
     /// Zero is not armed.
     at: AtomicU64,
     action: AtomicU64,
     hidden: AtomicBool,
 }
 
-const ACTIONS: [(&str, Failpoint); 6] = [
+const ACTIONS: [(&str, Failpoint); 7] = [
     ("kill-before", Failpoint::KillBefore),
     ("kill-after", Failpoint::KillAfter),
+    ("kill-after-commit", Failpoint::KillAfterCommit),
     ("busy", Failpoint::Busy),
     ("io", Failpoint::Io),
     ("io-after", Failpoint::IoAfter),
@@ -82,6 +86,7 @@ impl Failpoints {
         );
         self.0.statements.store(0, Ordering::SeqCst);
         self.0.requests.store(0, Ordering::SeqCst);
+        self.0.commits.store(0, Ordering::SeqCst);
         self.0.hidden.store(false, Ordering::SeqCst);
         self.0.at.store(number, Ordering::SeqCst);
     }
@@ -103,16 +108,26 @@ impl Failpoints {
         self.0.requests.load(Ordering::SeqCst)
     }
 
+    /// How many commits SQLite ran since the last [`arm`](Self::arm) or [`reset`](Self::reset).
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.0.commits.load(Ordering::SeqCst)
+    }
+
     /// What the environment asks for.
     pub(super) fn from_environment() -> Result<Option<Self>, OpenError> {
         let Ok(text) = std::env::var("IDEMPOTENT_TOOL_FAILPOINT") else {
             return Ok(None);
         };
+        let failpoints = Self::new();
+        if text == "kill:after-commit" {
+            failpoints.arm(Failpoint::KillAfterCommit, 1);
+            return Ok(Some(failpoints));
+        }
         let (name, number) = text.split_once(':').ok_or(OpenError::Failpoint)?;
         let number = number.parse().map_err(|_| OpenError::Failpoint)?;
         let action = ACTIONS.iter().find(|(known, _)| *known == name);
         let (_, action) = action.ok_or(OpenError::Failpoint)?;
-        let failpoints = Self::new();
         failpoints.arm(*action, number);
         Ok(Some(failpoints))
     }
@@ -155,7 +170,8 @@ impl Failpoints {
                 run()?;
                 Err(failure(ffi::SQLITE_IOERR_FSYNC))
             }
-            Some(Failpoint::KillBefore | Failpoint::KillAfter) | None => run(),
+            Some(Failpoint::KillBefore | Failpoint::KillAfter | Failpoint::KillAfterCommit)
+            | None => run(),
         }
     }
 
@@ -181,10 +197,16 @@ impl Failpoints {
                     kill();
                 }
             }
-            TraceEvent::Profile(..) => {
+            TraceEvent::Profile(statement, _) => {
+                let commits = statement.sql().starts_with("COMMIT");
+                if commits {
+                    self.0.commits.fetch_add(1, Ordering::SeqCst);
+                }
                 let number = self.0.statements.load(Ordering::SeqCst);
-                if number == at && self.action() == Some(Failpoint::KillAfter) {
-                    kill();
+                match self.action() {
+                    Some(Failpoint::KillAfter) if number == at => kill(),
+                    Some(Failpoint::KillAfterCommit) if commits && at != 0 => kill(),
+                    _ => (), // The other actions don't go by what SQLite ran.
                 }
             }
             _ => (), // Only these two were asked for.

@@ -35,7 +35,7 @@ pub(super) fn settle(core: &Core, tx: &Tx, jobs: &[CallJob]) -> Settled {
         .guard()
         .failpoints
         .as_ref()
-        .is_some_and(|failpoints| failpoints.hides_the_outcome())
+        .is_some_and(super::failpoints::Failpoints::hides_the_outcome)
     {
         return Settled::Unknown;
     }

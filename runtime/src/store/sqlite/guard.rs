@@ -112,7 +112,7 @@ impl Guard {
         connection.commit_hook(Some(move || guard.in_handler.load(Ordering::Relaxed)))?;
         let guard = Arc::clone(self);
         connection.rollback_hook(Some(move || {
-            guard.rolled_back.store(true, Ordering::Relaxed)
+            guard.rolled_back.store(true, Ordering::Relaxed);
         }))?;
         let guard = Arc::clone(self);
         connection.progress_handler(PROGRESS_STEPS, Some(move || guard.is_overdue()))

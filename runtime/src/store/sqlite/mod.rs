@@ -237,6 +237,7 @@ impl SqliteStore {
     }
 
     fn start(path: Option<PathBuf>, options: SqliteOptions) -> Result<Self, OpenError> {
+        let path = path.map(connection::settle_path);
         let clock = options.clock_or_system();
         #[allow(unused_mut)] // Without failpoints it is as it was made.
         let mut guard = Guard::new(Arc::clone(&clock));

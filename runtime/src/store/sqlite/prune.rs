@@ -26,10 +26,10 @@ use crate::{
 ///
 /// A suspended machine counts as a jump, since its monotonic clock stood still; that
 /// errs to keeping rows.
-pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(60 * 60);
+pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_hours(1);
 
 /// The longest rest of a walk that found nothing due: other processes write too.
-const LONGEST_REST: Duration = Duration::from_secs(60);
+const LONGEST_REST: Duration = Duration::from_mins(1);
 
 /// What pruning did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -134,10 +134,10 @@ pub(super) fn prune(
     let mut doomed = Vec::new();
     for row in &rows {
         match row.fate(now) {
-            Fate::Stays(due) => due_later = earlier(due_later, due),
+            Fate::Stays(due) => due_later = Some(earlier(due_later, due)),
             Fate::Expires => {
                 doomed.push((BURY, row.seq));
-                due_later = earlier(due_later, Timestamp(row.forget_at));
+                due_later = Some(earlier(due_later, Timestamp(row.forget_at)));
             }
             Fate::Forgotten => doomed.push((FORGET, row.seq)),
         }
@@ -168,7 +168,7 @@ pub(super) fn prune(
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,
-        (_, Some(due)) => earlier(walk.next_due, due),
+        (_, Some(due)) => Some(earlier(walk.next_due, due)),
         (_, None) => walk.next_due,
     };
     walk.after = match rows.last() {
@@ -178,8 +178,8 @@ pub(super) fn prune(
     Ok(Some(pruned))
 }
 
-fn earlier(one: Option<Timestamp>, other: Timestamp) -> Option<Timestamp> {
-    Some(one.map_or(other, |one| one.min(other)))
+fn earlier(one: Option<Timestamp>, other: Timestamp) -> Timestamp {
+    one.map_or(other, |one| one.min(other))
 }
 
 #[derive(Debug)]

@@ -267,19 +267,16 @@ impl Queue {
                 None => None,
             };
             quiet = next.is_none();
-            inner = match slice {
-                Some(slice) => {
-                    inner.watch = Watch::Until(now.saturating_add(slice));
-                    let wait = self.watch.wait_timeout(inner, slice);
-                    wait.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => {
-                    inner.watch = Watch::Asleep;
-                    quiet = false;
-                    self.watch
-                        .wait(inner)
-                        .unwrap_or_else(PoisonError::into_inner)
-                }
+            inner = if let Some(slice) = slice {
+                inner.watch = Watch::Until(now.saturating_add(slice));
+                let wait = self.watch.wait_timeout(inner, slice);
+                wait.unwrap_or_else(PoisonError::into_inner).0
+            } else {
+                inner.watch = Watch::Asleep;
+                quiet = false;
+                self.watch
+                    .wait(inner)
+                    .unwrap_or_else(PoisonError::into_inner)
             };
         }
     }

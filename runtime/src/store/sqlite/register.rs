@@ -105,15 +105,8 @@ fn record(
 ) -> Result<Vec<i64>, BuildError> {
     let mut ids = Vec::with_capacity(contracts.len());
     for contract in contracts {
-        let tool = match find_tool(connection, &contract.tool)? {
-            Some(tool) => tool,
-            None => {
-                connection
-                    .execute(INSERT_TOOL, [&contract.tool])
-                    .map_err(store)?;
-                connection.last_insert_rowid()
-            }
-        };
+        let known = find_tool(connection, &contract.tool)?;
+        let tool = known.map_or_else(|| record_tool(connection, &contract.tool), Ok)?;
         let row = ContractRow {
             tool,
             version: contract.version,
@@ -130,6 +123,11 @@ fn record(
         ids.push(row.id());
     }
     Ok(ids)
+}
+
+fn record_tool(connection: &Connection, name: &str) -> Result<i64, BuildError> {
+    connection.execute(INSERT_TOOL, [name]).map_err(store)?;
+    Ok(connection.last_insert_rowid())
 }
 
 fn find_tool(connection: &Connection, name: &str) -> Result<Option<i64>, BuildError> {

@@ -221,14 +221,11 @@ pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, Stor
         let operation_id = OperationId::from_bytes(operation_id);
         return Ok(Ok(Stored::External(operation_id)));
     };
-    let result = match RawValue::from_string(result) {
-        Ok(result) => result,
-        Err(_) => {
-            // The parser's error may quote the result.
-            return Ok(Err(StoreError::new(
-                "a receipt's result is not JSON; the ledger was changed from outside",
-            )));
-        }
+    let Ok(result) = RawValue::from_string(result) else {
+        // The parser's error is left out: it may quote the result.
+        return Ok(Err(StoreError::new(
+            "a receipt's result is not JSON; the ledger was changed from outside",
+        )));
     };
     Ok(Ok(Stored::Receipt(Receipt {
         operation_id: OperationId::from_bytes(operation_id),

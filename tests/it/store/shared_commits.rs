@@ -1,0 +1,292 @@
+//! Calls that share one commit: one that goes wrong takes no other down.
+
+use std::sync::{Arc, mpsc};
+
+use idempotent_tool::{
+    Failure, Reply, SqliteStore, Toolbox, Tx, failpoints::Failpoints, idempotent_tool,
+};
+use idempotent_tool_tests::{caller, create_notes, write_note};
+use serde_json::{Value, json};
+
+use crate::common::{self, Ledger, assert_succeeded, key, watch_logs};
+
+/// Goes wrong in the way that it is told.
+#[idempotent_tool(operation = "go_wrong:v1", max_result = "1KiB")]
+fn go_wrong(tx: &Tx, how: String) -> Result<String, Failure> {
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, 'poison')",
+        [tx.scope()],
+    )?;
+    match how.as_str() {
+        "error" => return Err(Failure::new("refused", "no")),
+        "panic" => panic!("poison"),
+        "oversized" => return Ok("x".repeat(2_000)),
+        "constraint" => {
+            tx.execute("INSERT INTO numbered VALUES (1)", ())?;
+        }
+        "or rollback" => {
+            tx.execute("INSERT OR ROLLBACK INTO numbered VALUES (1)", ())?;
+        }
+        "or rollback, swallowed" => {
+            let _ = tx.execute("INSERT OR ROLLBACK INTO numbered VALUES (1)", ());
+        }
+        "or rollback, then more" => {
+            let _ = tx.execute("INSERT OR ROLLBACK INTO numbered VALUES (1)", ());
+            let _ = tx.execute("INSERT INTO notes (scope, body) VALUES ('x', 'after')", ());
+        }
+        "or rollback, then a savepoint" => {
+            let _ = tx.execute("INSERT OR ROLLBACK INTO numbered VALUES (1)", ());
+            let _ = tx.execute_batch("SAVEPOINT a");
+            let _ = tx.execute("INSERT INTO notes (scope, body) VALUES ('x', 'after')", ());
+        }
+        "raise" => {
+            tx.execute("INSERT INTO raising VALUES (1)", ())?;
+        }
+        "deferred" => {
+            tx.execute("INSERT INTO children VALUES (99)", ())?;
+        }
+        "commit" => {
+            let _ = tx.execute_batch("COMMIT");
+        }
+        "open statement" => {
+            let mut statement = tx.prepare("SELECT body FROM notes")?;
+            let mut rows = statement.query(())?;
+            rows.next()?;
+            std::mem::forget(rows);
+            std::mem::forget(statement);
+        }
+        "open insert" => {
+            let mut statement = tx.prepare(
+                "INSERT INTO notes (scope, body) VALUES ('x', 'y'), ('x', 'z') RETURNING id",
+            )?;
+            let mut rows = statement.query(())?;
+            rows.next()?;
+            std::mem::forget(rows);
+            std::mem::forget(statement);
+        }
+        _ => return Err(Failure::new("unknown", "no such way")),
+    }
+    Ok(String::new())
+}
+
+const WAYS: [(&str, &str); 13] = [
+    ("error", "refused"),
+    ("panic", "handler_panicked"),
+    ("oversized", "result_too_large"),
+    ("constraint", "constraint_violated"),
+    ("or rollback", "constraint_violated"),
+    ("or rollback, swallowed", "transaction_lost"),
+    ("or rollback, then more", "transaction_lost"),
+    ("or rollback, then a savepoint", "transaction_lost"),
+    ("raise", "constraint_violated"),
+    ("deferred", "constraint_violated"),
+    ("commit", "not_allowed"),
+    ("open statement", "statement_left_open"),
+    ("open insert", "statement_left_open"),
+];
+
+fn tools(store: &SqliteStore) -> Toolbox {
+    store
+        .transact_blocking(|tx| {
+            tx.execute_batch(
+                "CREATE TABLE numbered (number INTEGER PRIMARY KEY);
+                 INSERT INTO numbered VALUES (1);
+                 CREATE TABLE parents (id INTEGER PRIMARY KEY);
+                 CREATE TABLE children (parent REFERENCES parents DEFERRABLE INITIALLY DEFERRED);
+                 CREATE TABLE raising (x);
+                 CREATE TRIGGER no_row BEFORE INSERT ON raising
+                 BEGIN SELECT RAISE(ROLLBACK, 'never'); END;",
+            )
+        })
+        .unwrap();
+    Toolbox::builder(store.clone())
+        .without_authorization()
+        .tool::<go_wrong>()
+        .tool::<write_note>()
+        .build()
+        .unwrap()
+}
+
+/// Queues the calls behind one piece of work, so that they share a batch, and answers in order.
+fn in_one_batch(store: &SqliteStore, tools: &Toolbox, calls: Vec<(&str, Value)>) -> Vec<Reply> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let tools = Arc::new(tools.clone());
+    let store = store.clone();
+    runtime.block_on(async {
+        let (leave, wait) = mpsc::channel::<()>();
+        let first =
+            tokio::spawn(async move { store.transact(move |_| wait.recv().map_err(|_| ())).await });
+        tokio::task::yield_now().await;
+        let calls: Vec<_> = calls
+            .into_iter()
+            .map(|(tool, arguments)| {
+                let (tools, tool) = (Arc::clone(&tools), tool.to_owned());
+                tokio::spawn(async move { tools.call(&caller().unwrap(), &tool, arguments).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        leave.send(()).unwrap();
+        first.await.unwrap().unwrap();
+        let mut replies = Vec::new();
+        for call in calls {
+            replies.push(call.await.unwrap());
+        }
+        replies
+    })
+}
+
+fn note(name: &str) -> (&'static str, Value) {
+    (
+        "write_note",
+        json!({ "idempotency_key": key(name), "body": "milk" }),
+    )
+}
+
+fn wrong(how: &str) -> (&'static str, Value) {
+    (
+        "go_wrong",
+        json!({ "idempotency_key": key(how), "how": how }),
+    )
+}
+
+#[test]
+fn one_poisoned_call_of_each_kind_hurts_nobody_else() {
+    for (how, code) in WAYS {
+        for position in [0, 15, 31] {
+            let ledger = Ledger::new();
+            let tools = tools(&ledger.store);
+            let mut calls: Vec<_> = (0..31).map(|call| note(&call.to_string())).collect();
+            calls.insert(position, wrong(how));
+            let replies = in_one_batch(&ledger.store, &tools, calls);
+            for (place, reply) in replies.iter().enumerate() {
+                if place == position {
+                    assert_eq!(reply.error_code(), Some(code), "{how}: {}", reply.to_json());
+                } else {
+                    assert_succeeded(reply, false);
+                }
+            }
+            assert_eq!(ledger.rows(), (31, 31), "{how} at {position}");
+        }
+    }
+}
+
+#[test]
+fn the_same_alone_leaves_a_clean_connection() {
+    let ledger = Ledger::new();
+    let tools = tools(&ledger.store);
+    let ada = caller().unwrap();
+    for (written, (how, code)) in (1..).zip(WAYS) {
+        let (tool, arguments) = wrong(how);
+        let reply = tools.call_blocking(&ada, tool, arguments);
+        assert_eq!(reply.error_code(), Some(code), "{how}: {}", reply.to_json());
+        assert!(
+            !reply.to_json().contains("poison"),
+            "{how}: {}",
+            reply.to_json()
+        );
+        let (tool, arguments) = note(how);
+        assert_succeeded(&tools.call_blocking(&ada, tool, arguments), false);
+        assert_eq!(ledger.rows(), (written, written), "{how}");
+    }
+}
+
+#[test]
+fn a_batch_of_nothing_but_poison_answers_each() {
+    let ledger = Ledger::new();
+    let tools = tools(&ledger.store);
+    let replies = in_one_batch(
+        &ledger.store,
+        &tools,
+        WAYS.iter().map(|(how, _)| wrong(how)).collect(),
+    );
+    for ((how, code), reply) in WAYS.iter().zip(&replies) {
+        assert_eq!(
+            reply.error_code(),
+            Some(*code),
+            "{how}: {}",
+            reply.to_json()
+        );
+    }
+    assert_eq!(ledger.rows(), (0, 0));
+}
+
+/// Trap 30.
+#[test]
+fn a_key_twice_in_one_batch_is_written_once() {
+    let ledger = Ledger::new();
+    let tools = tools(&ledger.store);
+    let mut calls: Vec<_> = (0..8).map(|call| note(&(call % 2).to_string())).collect();
+    calls.push((
+        "write_note",
+        json!({ "idempotency_key": key("0"), "body": "honey" }),
+    ));
+    let replies = in_one_batch(&ledger.store, &tools, calls);
+    let replies: Vec<Value> = replies.iter().map(common::json).collect();
+    for (place, reply) in replies[..8].iter().enumerate() {
+        assert_eq!(reply["status"], "succeeded", "{reply}");
+        assert_eq!(reply["replayed"], 2 <= place, "{reply}");
+        assert_eq!(reply["operation_id"], replies[place % 2]["operation_id"]);
+        assert_eq!(reply["result"], replies[place % 2]["result"]);
+    }
+    assert_eq!(replies[8]["error"]["code"], "payload_conflict");
+    assert_eq!(ledger.rows(), (2, 2));
+}
+
+/// A call that was undone in a batch leaves no scope behind that a later one would use.
+#[test]
+fn a_scope_that_came_with_an_undone_call_is_made_again() {
+    let ledger = Ledger::new();
+    let tools = tools(&ledger.store);
+    let replies = in_one_batch(
+        &ledger.store,
+        &tools,
+        vec![
+            wrong("oversized"),
+            wrong("deferred"),
+            note("first"),
+            note("second"),
+        ],
+    );
+    assert_succeeded(&replies[2], false);
+    assert_succeeded(&replies[3], false);
+    let (tool, arguments) = note("first");
+    assert_succeeded(
+        &tools.call_blocking(&caller().unwrap(), tool, arguments),
+        true,
+    );
+    let orphans: i64 = ledger
+        .store
+        .read(|connection| {
+            connection.query_row(
+                "SELECT count(*) FROM idempotent_operations
+                 WHERE scope NOT IN (SELECT id FROM idempotent_scopes)",
+                (),
+                |row| row.get(0),
+            )
+        })
+        .map_err(|error: rusqlite::Error| error)
+        .unwrap();
+    assert_eq!(orphans, 0);
+}
+
+/// What queued while the writer was busy is one batch, with one commit.
+#[test]
+fn calls_that_wait_together_share_one_commit() {
+    watch_logs();
+    let folder = tempfile::tempdir().unwrap();
+    let failpoints = Failpoints::new();
+    let store = SqliteStore::options()
+        .failpoints(failpoints.clone())
+        .open(folder.path().join("db"))
+        .unwrap();
+    create_notes(&store).unwrap();
+    let tools = tools(&store);
+    failpoints.reset();
+    let calls = (0..32).map(|call| note(&call.to_string())).collect();
+    for reply in in_one_batch(&store, &tools, calls) {
+        assert_succeeded(&reply, false);
+    }
+    assert_eq!(failpoints.commits(), 1);
+}
