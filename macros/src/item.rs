@@ -78,7 +78,9 @@ impl Function {
                 "a tool can't be `const`: it writes to a database; remove this",
             );
         }
-        if let Some(token) = sig.asyncness {
+        if let Some(token) = sig.asyncness
+            && self.works_in_transaction()
+        {
             errors.at(
             token.span,
             "a transactional tool can't be `async`: it runs inside one database transaction; write a plain `fn`",
@@ -124,6 +126,28 @@ impl Function {
                 "a tool can't have a `where` clause: it has no parameters to bound; remove it",
             );
         }
+    }
+
+    /// Whether the first parameter is the transaction, as far as its name tells.
+    fn works_in_transaction(&self) -> bool {
+        let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
+            return false;
+        };
+        let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
+            return false;
+        };
+        let Type::Path(path) = types::ungroup(&reference.elem) else {
+            return false;
+        };
+        path.path
+            .segments
+            .last()
+            .is_some_and(|last| last.ident == "Tx")
+    }
+
+    /// What an `async` function's kind is: external, unless it was mistaken for one.
+    pub(crate) fn external_token(&self) -> Option<Token![async]> {
+        self.sig.asyncness.filter(|_| !self.works_in_transaction())
     }
 
     /// The type of the first parameter, without its `&`, where it can be a context.

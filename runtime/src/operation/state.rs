@@ -486,6 +486,7 @@ impl State {
     }
 
     /// Whether nothing but a resolution or the same key changes it.
+    #[cfg(test)]
     pub(crate) fn is_final(self) -> bool {
         match self {
             Self::Succeeded | Self::Failed(_) | Self::Cancelled => true,

@@ -6,11 +6,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
 
 use crate::{
+    definition::AsyncFn,
     effect::external::{attempt::provider_key, error::AttemptError},
     operation::{id::OperationId, record::Record},
     request::caller::Caller,
     store::BoxFuture,
-    tool::State,
+    tool::{ExternalError, HandlerResult, State, ToolOutput},
 };
 
 /// The question what became of an operation: the parameter of the function that
@@ -41,9 +42,11 @@ pub enum Reconciled<T> {
     Undetermined,
 }
 
+/// An answer with its types erased.
+pub(crate) type ErasedAnswer = Result<Reconciled<Box<RawValue>>, AttemptError>;
+
 /// How the function is kept.
-pub(crate) type AskFn =
-    fn(Inquiry) -> BoxFuture<'static, Result<Reconciled<Box<RawValue>>, AttemptError>>;
+pub(crate) type AskFn = fn(Inquiry) -> BoxFuture<'static, ErasedAnswer>;
 
 impl Inquiry {
     pub(crate) fn new(
@@ -109,6 +112,32 @@ impl Inquiry {
             AttemptError::not_applied(code, message)
         })
     }
+}
+
+/// The answer of the function that the attribute names, with its types erased.
+#[doc(hidden)]
+pub fn answer<R, E, F>(future: F) -> BoxFuture<'static, ErasedAnswer>
+where
+    R: HandlerResult<AsyncFn>,
+    E: ExternalError,
+    F: Future<Output = Result<Reconciled<R::Output>, E>> + Send + 'static,
+{
+    Box::pin(async move {
+        let answer = future.await.map_err(ExternalError::into_attempt_error)?;
+        Ok(match answer {
+            Reconciled::Applied(result) => {
+                Reconciled::Applied(result.to_json().map_err(|error| {
+                    AttemptError::ambiguous(
+                        "result_not_serializable",
+                        "the reconciled result can't be written as JSON",
+                    )
+                    .with_source(error)
+                })?)
+            }
+            Reconciled::NotApplied => Reconciled::NotApplied,
+            Reconciled::Undetermined => Reconciled::Undetermined,
+        })
+    })
 }
 
 impl fmt::Debug for Inquiry {

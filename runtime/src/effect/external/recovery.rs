@@ -54,6 +54,14 @@ pub enum RecoveryDeclaration {
 #[derive(Debug, Clone, Copy)]
 pub struct Ask(pub(crate) AskFn);
 
+impl Ask {
+    /// The function as the attribute wraps it.
+    #[must_use]
+    pub fn new(ask: AskFn) -> Self {
+        Self(ask)
+    }
+}
+
 impl RecoveryDeclaration {
     /// What it allows.
     pub(crate) fn recovery(self) -> Recovery {
