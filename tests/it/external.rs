@@ -36,8 +36,7 @@ async fn a_lost_answer_is_settled_by_the_declared_recovery() {
         Takes::Hangs,
     ] {
         let lab = Lab::new([takes]);
-        let reply = lab.call(BY_KEY, "by key").await;
-        let reply = settled(&lab, BY_KEY, "by key", reply).await;
+        let reply = lab.settle(BY_KEY, "by key").await;
         assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
         assert_eq!(
             (lab.provider.deployments(), lab.provider.requests()),
@@ -45,14 +44,12 @@ async fn a_lost_answer_is_settled_by_the_declared_recovery() {
         );
 
         let lab = Lab::new([takes]);
-        let reply = lab.call(BY_ASKING, "by asking").await;
-        let reply = settled(&lab, BY_ASKING, "by asking", reply).await;
+        let reply = lab.settle(BY_ASKING, "by asking").await;
         assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
         assert_eq!(lab.provider.deployments(), 1, "{takes:?}");
 
         let lab = Lab::new([takes]);
-        let reply = lab.call(BY_HAND, "by hand").await;
-        let reply = settled(&lab, BY_HAND, "by hand", reply).await;
+        let reply = lab.settle(BY_HAND, "by hand").await;
         assert_eq!(reply.status(), Status::OutcomeUnknown, "{takes:?}");
         assert_eq!(
             reply.next_action(),
@@ -68,19 +65,6 @@ async fn a_lost_answer_is_settled_by_the_declared_recovery() {
             "nothing is sent again by itself"
         );
     }
-}
-
-/// Repeats the call while the operation runs.
-async fn settled(
-    lab: &Lab,
-    tool: &str,
-    name: &str,
-    mut reply: idempotent_tool::Reply,
-) -> idempotent_tool::Reply {
-    while reply.status() == Status::Running {
-        reply = lab.call(tool, name).await;
-    }
-    reply
 }
 
 #[tokio::test]
@@ -102,12 +86,12 @@ async fn a_refusal_is_retained_and_replayed() {
 #[tokio::test]
 async fn an_earlier_ambiguity_survives_a_later_refusal() {
     let lab = Lab::new([Takes::AppliesSilently, Takes::Conflicts]);
-    let reply = lab.call(BY_KEY, "conflict").await;
+    let reply = lab.settle(BY_KEY, "conflict").await;
     assert_eq!(reply.status(), Status::OutcomeUnknown);
     assert!(reply.is_retryable());
     assert_eq!(lab.provider.deployments(), 1);
     // The same key inside the window settles it.
-    let again = lab.call(BY_KEY, "conflict").await;
+    let again = lab.settle(BY_KEY, "conflict").await;
     assert_eq!(again.status(), Status::Succeeded);
     assert_eq!(lab.provider.deployments(), 1);
 }
@@ -116,12 +100,12 @@ async fn an_earlier_ambiguity_survives_a_later_refusal() {
 async fn nothing_applied_runs_again_with_the_same_key() {
     for tool in [BY_KEY, BY_ASKING, BY_HAND] {
         let lab = Lab::new([Takes::IsAway, Takes::IsAway, Takes::IsAway]);
-        let reply = lab.call(tool, "away").await;
+        let reply = lab.settle(tool, "away").await;
         assert_eq!(reply.status(), Status::Failed);
         assert!(reply.is_retryable());
         assert_code(&reply, "away");
         assert_eq!(lab.provider.requests(), 3);
-        let again = lab.call(tool, "away").await;
+        let again = lab.settle(tool, "away").await;
         assert_succeeded(&again, false);
         assert_eq!(reply.operation_id(), again.operation_id());
         assert_eq!(lab.provider.deployments(), 1);
@@ -138,7 +122,7 @@ async fn an_attempt_is_capped_and_all_stay_within_the_deadline() {
         lab.ledger.clock.monotonic() - began < 6 * SECOND,
         "the wait is bounded"
     );
-    let reply = settled(&lab, BY_KEY, "slow", reply).await;
+    let reply = lab.settle(BY_KEY, "slow").await;
     assert_eq!(reply.status(), Status::OutcomeUnknown);
     let times = lab.provider.request_times();
     assert_eq!(times.len(), 3);
@@ -153,14 +137,14 @@ async fn an_attempt_is_capped_and_all_stay_within_the_deadline() {
 #[tokio::test]
 async fn the_providers_guidance_is_kept_or_ends_at_once() {
     let lab = Lab::new([Takes::AsksToWait(3 * SECOND)]);
-    let reply = lab.call(BY_KEY, "guided").await;
-    assert_succeeded(&reply, false);
+    let reply = lab.settle(BY_KEY, "guided").await;
+    assert_eq!(reply.status(), Status::Succeeded);
     let times = lab.provider.request_times();
     assert!(3 * SECOND <= times[1] - times[0]);
 
     let lab = Lab::new([Takes::AsksToWait(60 * SECOND)]);
     let began = lab.ledger.clock.monotonic();
-    let reply = lab.call(BY_KEY, "beyond").await;
+    let reply = lab.settle(BY_KEY, "beyond").await;
     assert_eq!(reply.status(), Status::Failed);
     assert!(reply.is_retryable());
     assert!(
@@ -232,10 +216,10 @@ async fn a_caller_that_leaves_changes_nothing() {
 #[tokio::test]
 async fn past_the_providers_window_nothing_is_sent_again() {
     let lab = Lab::new([Takes::AppliesSilently, Takes::Conflicts]);
-    let reply = lab.call(BY_KEY, "window").await;
+    let reply = lab.settle(BY_KEY, "window").await;
     assert_eq!(reply.status(), Status::OutcomeUnknown);
     lab.ledger.clock.advance(Duration::from_secs(24 * 60 * 60));
-    let late = lab.call(BY_KEY, "window").await;
+    let late = lab.settle(BY_KEY, "window").await;
     assert_eq!(late.status(), Status::OutcomeUnknown);
     assert!(!late.is_retryable());
     assert_eq!(lab.provider.requests(), 2);
@@ -244,11 +228,11 @@ async fn past_the_providers_window_nothing_is_sent_again() {
 #[tokio::test]
 async fn a_clock_that_goes_back_closes_the_window() {
     let lab = Lab::new([Takes::AppliesSilently, Takes::Conflicts]);
-    let reply = lab.call(BY_KEY, "back").await;
+    let reply = lab.settle(BY_KEY, "back").await;
     assert_eq!(reply.status(), Status::OutcomeUnknown);
     let wall = lab.ledger.clock.wall();
     lab.ledger.clock.set_wall(wall - Duration::from_secs(3600));
-    let late = lab.call(BY_KEY, "back").await;
+    let late = lab.settle(BY_KEY, "back").await;
     assert_eq!(late.status(), Status::OutcomeUnknown);
     assert_eq!(lab.provider.requests(), 2);
 }
@@ -257,8 +241,7 @@ async fn a_clock_that_goes_back_closes_the_window() {
 async fn a_no_counts_after_settling_and_then_the_same_call_sends_again() {
     let lab = Lab::new([Takes::LosesIt]);
     let began = lab.ledger.clock.monotonic();
-    let reply = lab.call(BY_ASKING, "settle").await;
-    let reply = settled(&lab, BY_ASKING, "settle", reply).await;
+    let reply = lab.settle(BY_ASKING, "settle").await;
     assert_eq!(reply.status(), Status::Succeeded);
     let times = lab.provider.request_times();
     assert_eq!(times.len(), 2);
@@ -324,7 +307,7 @@ async fn another_process_recovers_what_the_first_left() {
         gone.shutdown_background();
         let mut reply = lab.call(tool, "left").await;
         assert_eq!(reply.status(), Status::Running, "its lease is not over");
-        while reply.status() == Status::Running {
+        while reply.status() == Status::Running || reply.is_retryable() {
             reply = lab.call(tool, "left").await;
         }
         let expected = match tool {

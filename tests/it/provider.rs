@@ -9,7 +9,8 @@ use std::{
 };
 
 use idempotent_tool::{
-    Attempt, AttemptError, Clock, Inquiry, ManualClock, Reconciled, Reply, Toolbox, idempotent_tool,
+    Attempt, AttemptError, Clock, Inquiry, ManualClock, Reconciled, Reply, Status, Toolbox,
+    idempotent_tool,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -275,6 +276,22 @@ impl Lab {
         call(&self.tools, &self.ledger.clock, tool, name).await
     }
 
+    /// One call, and what becomes of its operation by itself.
+    pub(crate) async fn settle(&self, tool: &str, name: &str) -> Reply {
+        let mut reply = self.call(tool, name).await;
+        while reply.status() == Status::Running {
+            self.pass(Duration::from_millis(250)).await;
+            reply = self.look(&reply).await;
+        }
+        reply
+    }
+
+    pub(crate) async fn look(&self, reply: &Reply) -> Reply {
+        let id = reply.operation_id().unwrap().to_string();
+        let arguments = json!({ "operation_id": id });
+        self.tools.call(&ada(), "get_operation", arguments).await
+    }
+
     /// Lets time pass, in steps in which everybody who waits can act.
     pub(crate) async fn pass(&self, time: Duration) {
         let clock = &self.ledger.clock;
@@ -283,10 +300,7 @@ impl Lab {
     }
 
     pub(crate) async fn get(&self, reply: &Reply) -> serde_json::Value {
-        let id = reply.operation_id().unwrap().to_string();
-        let arguments = json!({ "operation_id": id });
-        let reply = self.tools.call(&ada(), "get_operation", arguments).await;
-        crate::common::json(&reply)
+        crate::common::json(&self.look(reply).await)
     }
 
     pub(crate) async fn cancel(&self, reply: &Reply) -> Reply {
@@ -323,7 +337,7 @@ pub(crate) async fn drive<T>(clock: &ManualClock, future: impl Future<Output = T
         tokio::select! {
             biased;
             value = &mut future => return value,
-            _ = ticks.tick() => clock.advance(Duration::from_millis(25)),
+            _ = ticks.tick() => clock.advance(Duration::from_millis(10)),
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
         id::OperationId,
         identity::Identity,
         record::{NewOperation, Record, RecordedError},
-        state::{self, Event, Operation, Origin, State},
+        state::{self, Event, Failed, Operation, Origin, State},
     },
     reply::{CANCEL_OPERATION, GET_OPERATION, Reply, inspection::Inspection, rejection::Rejection},
     request::{
@@ -167,8 +167,11 @@ impl Inner {
                 continue;
             }
             let ended = match record.operation.state {
-                State::Succeeded | State::Failed(_) | State::Cancelled => true,
-                State::Accepted | State::OutcomeUnknown => alone,
+                State::Succeeded | State::Failed(Failed::Refused) | State::Cancelled => true,
+                // A run of this process may be about to change it.
+                State::Accepted
+                | State::OutcomeUnknown
+                | State::Failed(Failed::NothingApplied) => alone,
                 State::Attempting | State::Between | State::CancelRequested => false,
             };
             if ended || until <= clock.monotonic() {

@@ -265,8 +265,9 @@ impl Terms {
             },
             State::OutcomeUnknown => match self.recovery {
                 Recovery::Reconcile { .. } => in_horizon.then_some(later),
+                // For a call it takes the same key: its run has ended, or its lease has.
                 Recovery::ProviderKey { .. } => {
-                    let wanted = operation.origin == Origin::Enqueued || later < record.run_until;
+                    let wanted = operation.origin == Origin::Enqueued;
                     let possible = self.resend(record, later) == Resend::SameIdentity;
                     (wanted && possible).then_some(later)
                 }

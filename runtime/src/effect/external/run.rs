@@ -242,9 +242,8 @@ impl Run {
         self.registration
             .changed
             .send_modify(|changes| *changes += 1);
-        if record.operation.state == State::Between
-            && let Some(pause) = pause
-        {
+        let pause = pause?; // Without one the run has ended with its report.
+        if record.operation.state == State::Between {
             self.rest(pause).await;
         }
         Some(record)
