@@ -15,7 +15,11 @@ use crate::{
     store::{
         BoxFuture, Decide, Decided, ExternalBackend, StoreError, Wait,
         sqlite::{
-            Core, Owner, call::unreadable, external, not_run, ticket::Ticket, unopened,
+            Core,
+            call::unreadable,
+            external,
+            owner::{Owner, not_run, unopened},
+            ticket::Ticket,
             writer::Writer,
         },
     },
