@@ -87,7 +87,11 @@ impl Inner {
                 let attended = self.attend(tool, operation_id, Arc::new(prepared.arguments), &call);
                 attended.await
             }
-            Some(stored) => self.recorded(group, asked, arguments, stored, call).await,
+            Some(stored) => {
+                let fingerprint = Ok(prepared.fingerprint);
+                self.recorded(group, asked, arguments, fingerprint, stored, call)
+                    .await
+            }
         }
     }
 

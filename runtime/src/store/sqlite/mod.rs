@@ -22,7 +22,9 @@ use crate::{
     operation::identity::Identity,
     store::{Backend, Store, StoreError, StoreHandle, Wait},
 };
+use checkpoint::Checkpoints;
 use connection::Opener;
+use held::Held;
 use owner::{Owner, not_run};
 use prune::Epoch;
 use queue::{AloneJob, CallJob, Job, Queue};
@@ -35,6 +37,7 @@ use writer::Writer;
 
 mod batch;
 mod call;
+mod checkpoint;
 mod connection;
 mod external;
 #[cfg(feature = "failpoints")]
@@ -42,6 +45,7 @@ pub mod failpoints;
 mod fence;
 mod ffi;
 mod guard;
+mod held;
 mod key;
 mod operations;
 mod options;
@@ -89,6 +93,9 @@ struct Core {
     guard: Arc<Guard>,
     queue: Queue,
     recent: Recent,
+    /// Since when the write connection is taken.
+    held: Held,
+    checkpoints: Checkpoints,
     /// For the ledger; held for microseconds.
     readers: Readers,
     /// For the application, which may hold them long.
@@ -241,6 +248,8 @@ impl SqliteStore {
             guard: Arc::new(guard),
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
+            held: Held::default(),
+            checkpoints: Checkpoints::new(),
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),
             writer: Mutex::new(Writer::closed()),
@@ -265,6 +274,12 @@ impl Store for SqliteStore {
 }
 
 impl Core {
+    /// Ends the threads once they have answered what they run.
+    fn close(&self) {
+        self.queue.close();
+        self.checkpoints.close();
+    }
+
     /// Waits for the connection.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)

@@ -55,7 +55,8 @@ impl Backend for Owner {
     }
 
     fn may_know(&self, identity: &Identity) -> bool {
-        self.core.recent.may_contain(identity)
+        let core = &self.core;
+        core.recent.may_contain(identity) || core.held.is_long(core.clock.monotonic())
     }
 
     fn find<'a>(
@@ -162,7 +163,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.core.queue.close();
+        self.core.close();
         let threads = self
             .threads
             .get_mut()
