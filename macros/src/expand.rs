@@ -119,11 +119,12 @@ fn cfgs(attrs: &[Attribute]) -> Vec<&Attribute> {
 //     const _: () = { ::idempotent_tool::__private::expansion! {
 //         use ::idempotent_tool::__private as __idempotent_tool;
 //         use __idempotent_tool::prelude::*;
+//         fn __idempotent_tool_default_0() -> String { String::default() }
 //         #[derive(JsonSchema)]
 //         pub struct __IdempotentToolArguments { #[serde(default)] body: String }
 //         impl __idempotent_tool::ToolArguments for __IdempotentToolArguments {
 //             fn from_json(value: &Value) -> Result<Self> {
-//                 Ok(Self { body: argument_or::<String>(value, "body", || String::default())? })
+//                 Ok(Self { body: argument_or::<String>(value, "body", __idempotent_tool_default_0)? })
 //             }
 //             fn json_schema() -> Schema { schema::<Self>() }
 //         }

@@ -5,7 +5,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
 use syn::{
-    Attribute, FnArg, Ident, Path, Safety, Signature, Token, Type, Visibility,
+    Attribute, FnArg, GenericParam, Ident, Path, Safety, Signature, Token, Type, Visibility,
     parse::{Parse, ParseStream},
 };
 
@@ -44,7 +44,8 @@ impl Function {
     /// The function as it is compiled: without the attributes that only we understand.
     pub(crate) fn emit(&self) -> TokenStream {
         // Before the user's own attributes, so that theirs win. These lints object to a
-        // tool's shape: owned arguments, as many as it takes, a result that may be an error.
+        // tool's shape: owned arguments, as many as it takes, a result that may be an error,
+        // state by its exact type.
         let mut tokens = quote_spanned! {Span::mixed_site()=>
             #[allow(
                 clippy::needless_pass_by_value,
@@ -52,6 +53,7 @@ impl Function {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
         };
         let attrs = self.attrs.iter().filter(|attr| !is_ours(attr.path()));
@@ -102,7 +104,17 @@ impl Function {
                 "a tool's arguments are a fixed contract; name each as a parameter",
             );
         }
-        if !sig.generics.params.is_empty() {
+        let params = &sig.generics.params;
+        if !params.is_empty()
+            && params
+                .iter()
+                .all(|p| matches!(p, GenericParam::Lifetime(_)))
+        {
+            errors.over(
+                &sig.generics,
+                "a tool can't have lifetimes: what it takes and returns is owned; remove these",
+            );
+        } else if !params.is_empty() {
             errors.over(
                 &sig.generics,
                 "a tool can't be generic: an operation's name means one contract; name the types",
@@ -124,6 +136,9 @@ impl Function {
         let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
             return None;
         };
+        if parameter.attrs.iter().any(is_helper) {
+            return None;
+        }
         let mut is_plain = self.sig.generics.params.is_empty() && !is_text(&reference.elem);
         types::inspect(&reference.elem, &mut |_, _| is_plain = false);
         is_plain.then_some(&reference.elem)

@@ -79,7 +79,7 @@ impl<'a> Tool<'a> {
         let sig = &function.sig;
         function.check_qualifiers(errors);
         let context = context(sig, errors);
-        let (arguments, passed) = parameters(sig, errors);
+        let (arguments, passed) = parameters(sig, context.is_some(), errors);
         let output = output(sig, errors);
         Some(Self {
             krate: args.krate_path()?,
@@ -174,13 +174,21 @@ fn context<'a>(sig: &'a Signature, errors: &mut Errors) -> Option<&'a Type> {
 }
 
 /// The parameters after the context.
-fn parameters<'a>(sig: &'a Signature, errors: &mut Errors) -> (Arguments<'a>, Vec<Passed<'a>>) {
+fn parameters<'a>(
+    sig: &'a Signature,
+    has_context: bool,
+    errors: &mut Errors,
+) -> (Arguments<'a>, Vec<Passed<'a>>) {
     let mut passed = Vec::new();
     let mut separate: Vec<Argument> = Vec::new();
     let mut whole: Option<&Type> = None;
     for input in sig.inputs.iter().skip(1) {
         // `self` stands first, so nothing else does.
         let FnArg::Typed(typed) = input else { continue };
+        if !has_context && matches!(types::ungroup(&typed.ty), Type::Reference(_)) {
+            // It may be the context, which stands in the wrong place.
+            continue;
+        }
         match parameter::read(typed, errors) {
             None => (),
             Some(Parameter::State(ty)) => passed.push(Passed::State(ty)),

@@ -51,6 +51,7 @@ pub(crate) fn read<'a>(parameter: &'a PatType, errors: &mut Errors) -> Option<Pa
             second,
             "a parameter is either `#[arguments]` or `#[state]`; remove one",
         );
+        return None;
     }
     let Some(role) = role else {
         return argument(parameter, errors).map(Parameter::Argument);
@@ -179,10 +180,11 @@ fn argument<'a>(parameter: &'a PatType, errors: &mut Errors) -> Option<Argument<
         );
     }
     let Some(ident) = name_of(&parameter.pat) else {
-        errors.over(
-            &parameter.pat,
-            "an argument needs a name; bind it to one, and take it apart in the body",
-        );
+        let message = match *parameter.pat {
+            Pat::Wild(_) => "an argument needs a name, and `_` is none; name it",
+            _ => "an argument needs a name; bind it to one, and take it apart in the body",
+        };
+        errors.over(&parameter.pat, message);
         return None;
     };
     let name = serde.rename.map_or_else(

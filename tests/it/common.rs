@@ -39,9 +39,10 @@ impl Ledger {
     pub(crate) fn new() -> Self {
         watch_logs();
         let folder = tempfile::tempdir().unwrap();
-        let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
         let store = SqliteStore::options()
             .clock(clock.clone())
+            .background_pruning(false)
             .open(folder.path().join("db"))
             .unwrap();
         create_notes(&store);

@@ -29,15 +29,16 @@ const OLDER: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"
 
 /// An application with a plain tool of its own.
 struct Application {
+    word: &'static str,
     router: ToolRouter<Self>,
 }
 
 #[tool_router]
 impl Application {
-    /// Count the letters of a word.
+    /// Count the letters of the word.
     #[tool]
     fn count_letters(&self) -> String {
-        "five".into()
+        self.word.len().to_string()
     }
 }
 
@@ -67,10 +68,13 @@ impl Wire {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(theirs);
-            let server = Application { router }
-                .serve((reader, writer))
-                .await
-                .unwrap();
+            let server = Application {
+                word: "notes",
+                router,
+            }
+            .serve((reader, writer))
+            .await
+            .unwrap();
             server.waiting().await.unwrap();
         });
         let (reader, writer) = tokio::io::split(ours);
@@ -221,7 +225,7 @@ async fn every_version_lists_and_calls_both_kinds_of_tools() {
         assert_eq!(invalid["error"]["code"], "invalid_arguments");
 
         let plain = wire.call("count_letters", json!({})).await;
-        assert_eq!(plain["content"][0]["text"], "five");
+        assert_eq!(plain["content"][0]["text"], "5");
         assert_eq!(ledger.rows(), (1, 1), "{version}");
     }
 }

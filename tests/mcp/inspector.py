@@ -6,14 +6,14 @@ Each invocation is a connection and a server process of its own.
 import json
 import signal
 import subprocess
-from argparse import Namespace
 from pathlib import Path
 
 import scenario
 from scenario import BODY, NOTE, check
 
-MODULES = Path(__file__).with_name("node_modules")
-INSPECTOR = MODULES / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build"
+OPTIONS = scenario.options()
+PACKAGE = Path(__file__).with_name("node_modules") / "@modelcontextprotocol" / "inspector"
+LAUNCHER = PACKAGE / "clients" / "launcher" / "build" / "index.js"
 ERAS = ["modern", "legacy"]
 
 # The Inspector's exit codes.
@@ -25,7 +25,7 @@ def inspect(command: list[str], era: str, *arguments: str) -> subprocess.Complet
     """Runs the Inspector once."""
     return subprocess.run(
         [
-            *(str(MODULES / ".bin" / "node"), str(INSPECTOR / "index.js"), "--cli"),
+            *(OPTIONS.node, str(LAUNCHER), "--cli"),
             *("--protocol-era", era, "--format", "json", *arguments, "--", *command),
         ],
         capture_output=True,
@@ -50,9 +50,9 @@ def call(command: list[str], era: str, arguments: dict, exit_code: int) -> dict:
     return result["structuredContent"]
 
 
-def happy_path(server: str, era: str) -> None:
+def happy_path(era: str) -> None:
     with scenario.database() as db:
-        command = scenario.serve(server, db)
+        command = scenario.serve(OPTIONS.server, db)
         # `--strict` fails for schemas that some hosts can't use.
         process = inspect(command, era, "--method", "tools/list", "--strict")
         check(process.returncode == OK, "portable schemas", process)
@@ -79,14 +79,14 @@ def happy_path(server: str, era: str) -> None:
         check(scenario.note_ids(db) == [note_id], "one note", scenario.note_ids(db))
 
 
-def lost_answer(options: Namespace, era: str) -> None:
+def lost_answer(era: str) -> None:
     with scenario.database() as db:
         exit_file = db.with_name("exit")
-        doomed = scenario.recorded(scenario.serve(options.crash_server, db), exit_file)
+        doomed = scenario.recorded(scenario.serve(OPTIONS.crash_server, db), exit_file)
         process = inspect(
             doomed,
             era,
-            *("-e", f"{scenario.FAILPOINT}={options.failpoint}"),
+            *("-e", f"{scenario.FAILPOINT}={OPTIONS.failpoint}"),
             *("--method", "tools/call", "--tool-name", "create_note"),
             *("--tool-args-json", json.dumps(NOTE)),
         )
@@ -96,16 +96,15 @@ def lost_answer(options: Namespace, era: str) -> None:
         committed = scenario.note_ids(db)
         check(len(committed) == 1, "one committed note", committed)
 
-        retry = call(scenario.serve(options.server, db), era, NOTE, OK)
+        retry = call(scenario.serve(OPTIONS.server, db), era, NOTE, OK)
         check(scenario.check_succeeded(retry, replayed=True) == committed[0], "it", retry)
         check(scenario.note_ids(db) == committed, "one note", scenario.note_ids(db))
 
 
 def main() -> None:
-    options = scenario.options()
     for era in ERAS:
-        happy_path(options.server, era)
-        lost_answer(options, era)
+        happy_path(era)
+        lost_answer(era)
         print(f"inspector: {era} era passed, an answer lost and replayed")
 
 

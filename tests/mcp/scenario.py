@@ -23,6 +23,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--server", required=True, help="the notes server")
     parser.add_argument("--crash-server", required=True, help="its build with failpoints")
     parser.add_argument("--failpoint", required=True, help="what `find_failpoint.py` printed")
+    parser.add_argument("--node", help="the Node that runs the Inspector")
     return parser.parse_args()
 
 

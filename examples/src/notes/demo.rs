@@ -24,8 +24,11 @@ use super::tools::{self, Note, Revoked};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
+/// Does what its name says and tells what it observed.
+type Check = fn(&Demo) -> Outcome<String>;
+
 /// The checks in order, by the name that the last line gives them.
-const CHECKS: [(&str, fn(&Demo) -> Outcome<String>); 8] = [
+const CHECKS: [(&str, Check); 8] = [
     ("concurrent retries", concurrent_retries),
     ("lost response", lost_response),
     ("payload conflict", payload_conflict),
@@ -278,7 +281,7 @@ fn expired_key(demo: &Demo) -> Outcome<String> {
     let first = demo.call(&caller, "soon-old", BODY);
     expect(first.status() == Status::Succeeded, "a note", &first)?;
     let before = demo.rows()?;
-    demo.clock.advance(Duration::from_secs(31 * 24 * 60 * 60));
+    demo.clock.advance(Duration::from_hours(31 * 24));
     let unpruned = demo.call(&caller, "soon-old", BODY);
     demo.store.prune(1_000)?;
     let pruned = demo.call(&caller, "soon-old", BODY);

@@ -62,6 +62,7 @@ fn arguments_as_parameters() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             /// Create a note.
             ///
@@ -88,6 +89,12 @@ fn arguments_as_parameters() {
             const _: () = {
                 use ::idempotent_tool::__private as __idempotent_tool;
                 use __idempotent_tool::prelude::*;
+                fn __idempotent_tool_default_1() -> bool {
+                    <bool as ::core::default::Default>::default()
+                }
+                fn __idempotent_tool_default_2() -> Kind {
+                    normal()
+                }
                 #[derive(__idempotent_tool::schemars::JsonSchema)]
                 #[serde(deny_unknown_fields)]
                 #[schemars(crate = "__idempotent_tool::schemars", rename = "create_note")]
@@ -115,10 +122,10 @@ fn arguments_as_parameters() {
                             body: __idempotent_tool::argument::<String>(value, "body")?,
                             pinned: __idempotent_tool::argument_or::<
                                 bool,
-                            >(value, "pin", || <bool as ::core::default::Default>::default())?,
+                            >(value, "pin", __idempotent_tool_default_1)?,
                             r#type: __idempotent_tool::argument_or::<
                                 Kind,
-                            >(value, "type", || normal())?,
+                            >(value, "type", __idempotent_tool_default_2)?,
                         })
                     }
                     fn json_schema() -> __idempotent_tool::Schema {
@@ -153,11 +160,13 @@ fn arguments_as_parameters() {
                                 name: "pin",
                                 make: || __idempotent_tool::default_json::<
                                     bool,
-                                >(&<bool as ::core::default::Default>::default()),
+                                >(&__idempotent_tool_default_1()),
                             },
                             __idempotent_tool::ArgumentDefault {
                                 name: "type",
-                                make: || __idempotent_tool::default_json::<Kind>(&normal()),
+                                make: || __idempotent_tool::default_json::<
+                                    Kind,
+                                >(&__idempotent_tool_default_2()),
                             },
                         ])
                     }
@@ -210,6 +219,7 @@ fn arguments_as_one_struct() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             #[cfg(feature = "notes")]
             fn create(tx: &Tx, Note { body, .. }: Note) -> Result<u64, Failure> {
@@ -295,6 +305,7 @@ fn a_mistake_leaves_the_function() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             #[inline]
             pub fn create(

@@ -3,6 +3,10 @@
 //! It makes a toolbox's tools routes of the application's own [`ToolRouter`], so that one
 //! server lists and serves both, and the SDK keeps everything else of the protocol.
 //!
+//! The SDK logs whole requests and replies, arguments and results included, at level
+//! `debug`. Switch its target off (`rmcp=off` in an environment filter) where logs must
+//! not hold them.
+//!
 //! ```
 //! use idempotent_tool::{Caller, Scope, Toolbox, mcp::Adapter};
 //! use rmcp::{ServerHandler, handler::server::router::tool::ToolRouter, tool_handler};

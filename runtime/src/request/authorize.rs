@@ -87,7 +87,9 @@ impl fmt::Debug for Asked<'_> {
 
 /// An authorizer as the toolbox keeps it.
 #[derive(Clone)]
-pub(crate) struct Authorizer(Arc<dyn Fn(&Caller, &Asked<'_>) -> Access + Send + Sync>);
+pub(crate) struct Authorizer(Arc<Authorize>);
+
+type Authorize = dyn Fn(&Caller, &Asked<'_>) -> Access + Send + Sync;
 
 impl Authorizer {
     pub(crate) fn new(

@@ -65,6 +65,10 @@ struct Compiled {
 }
 
 impl<S: Store> ToolboxBuilder<S> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a builder owns what it is given"
+    )]
     pub(super) fn new(store: S) -> Self {
         Self {
             store: store.handle(),
@@ -126,7 +130,12 @@ impl<S: Store> ToolboxBuilder<S> {
     /// a schema that can't be advertised, registered twice; then a contract that differs
     /// from the one the ledger knows, or a ledger that can't be written.
     pub fn build(self) -> Result<Toolbox, BuildError> {
-        build(self.store, self.authorizer, self.state, self.registrations)
+        build(
+            self.store,
+            self.authorizer.as_ref(),
+            self.state,
+            self.registrations,
+        )
     }
 }
 
@@ -140,11 +149,11 @@ impl<S> fmt::Debug for ToolboxBuilder<S> {
 
 fn build(
     StoreHandle(backend): StoreHandle,
-    authorizer: Option<Authorizer>,
+    authorizer: Option<&Authorizer>,
     state: State,
     registrations: Vec<Registration>,
 ) -> Result<Toolbox, BuildError> {
-    let by_name = compile(registrations, authorizer.as_ref(), &state)?;
+    let by_name = compile(registrations, authorizer, &state)?;
 
     let contracts: Vec<Contract> = by_name
         .values()
@@ -167,7 +176,7 @@ fn build(
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
         let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
-        if let Some(group) = group(name, versions, authorizer.as_ref())? {
+        if let Some(group) = group(name, versions, authorizer)? {
             groups.insert(Arc::clone(&group.name), group);
         }
     }

@@ -66,6 +66,7 @@ impl Toolbox {
     }
 
     /// What to list: one entry per tool, of its highest version, sorted by name.
+    #[must_use]
     pub fn list(&self) -> impl ExactSizeIterator<Item = &ToolDescription> {
         self.inner.groups.values().map(|group| &group.description)
     }
@@ -81,13 +82,7 @@ impl Toolbox {
     /// The answer is always a [`Reply`], rejections included. Dropping the future drops
     /// a call that has not begun; one that has begun commits, and the same key replays it.
     ///
-    /// Waiting needs a tokio runtime with its time driver, which ends the wait at the
-    /// tool's deadline. Without a runtime the deadline is kept by the store's own
-    /// thread, between two calls.
-    ///
-    /// # Panics
-    ///
-    /// In a tokio runtime without the time driver (`enable_time`).
+    /// It needs no particular runtime: the store ends the wait at the tool's deadline.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         self.inner
             .call(caller, tool, Input::Whole(arguments), Wait::Async)
@@ -98,7 +93,6 @@ impl Toolbox {
     ///
     /// See [`call`](Self::call). The call runs in this thread when no other one runs or
     /// waits. Don't use it in an async task: it blocks the task's thread.
-    #[must_use]
     pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         ready(
             self.inner
@@ -273,6 +267,10 @@ impl Inner {
 }
 
 /// The rejection of a call that a store failed; the cause stays here, in the log.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that `map_err` takes"
+)]
 fn storage(error: StoreError) -> Rejection {
     tracing::error!(%error, "the store failed");
     Rejection::Storage {

@@ -30,12 +30,12 @@ pub struct Completed<T> {
 #[non_exhaustive]
 pub enum CallError {
     /// The call did not succeed; the reply says what happened and what to do.
-    Unsuccessful(Reply),
+    Unsuccessful(Box<Reply>),
     /// The arguments can't be written as JSON. Nothing was called.
     Arguments(serde_json::Error),
     /// The operation succeeded, but its result can't be read as the tool's output type,
     /// as when another version executed it. The reply has the result as JSON.
-    Result(Reply, serde_json::Error),
+    Result(Box<Reply>, serde_json::Error),
 }
 
 impl fmt::Display for CallError {
@@ -123,7 +123,7 @@ fn typed_input<T: Tool>(
 
 fn completed<T: DeserializeOwned>(reply: Reply) -> Result<Completed<T>, CallError> {
     let (Some(operation_id), Some(result)) = (reply.operation_id(), reply.result()) else {
-        return Err(CallError::Unsuccessful(reply));
+        return Err(CallError::Unsuccessful(Box::new(reply)));
     };
     match serde_json::from_str(result.get()) {
         Ok(result) => Ok(Completed {
@@ -131,6 +131,6 @@ fn completed<T: DeserializeOwned>(reply: Reply) -> Result<Completed<T>, CallErro
             replayed: reply.is_replayed(),
             result,
         }),
-        Err(error) => Err(CallError::Result(reply, error)),
+        Err(error) => Err(CallError::Result(Box::new(reply), error)),
     }
 }

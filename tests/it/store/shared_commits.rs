@@ -1,9 +1,12 @@
 //! Calls that share one commit: one that goes wrong takes no other down.
 
-use std::sync::{Arc, mpsc};
+use std::{
+    sync::{Arc, mpsc},
+    time::SystemTime,
+};
 
 use idempotent_tool::{
-    Failure, Reply, SqliteStore, Toolbox, Tx, failpoints::Failpoints, idempotent_tool,
+    Failure, ManualClock, Reply, SqliteStore, Toolbox, Tx, failpoints::Failpoints, idempotent_tool,
 };
 use idempotent_tool_tests::{caller, create_notes, write_note};
 use serde_json::{Value, json};
@@ -277,7 +280,10 @@ fn calls_that_wait_together_share_one_commit() {
     watch_logs();
     let folder = tempfile::tempdir().unwrap();
     let failpoints = Failpoints::new();
+    // It stands still, so that no batch ends because it took long.
+    let clock = ManualClock::new(SystemTime::now());
     let store = SqliteStore::options()
+        .clock(clock)
         .failpoints(failpoints.clone())
         .open(folder.path().join("db"))
         .unwrap();

@@ -4,6 +4,7 @@ pub(crate) mod fingerprint;
 pub(crate) mod number;
 pub(crate) mod validate;
 
+mod branch;
 mod canonical;
 mod compile;
 mod node;

@@ -256,3 +256,46 @@ fn classify(error: rusqlite::Error) -> OpenError {
         _ => OpenError::Sqlite(error), // Every other code is SQLite's own, with its source.
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXT: &str = "CREATE TABLE idempotent_next (x)";
+
+    fn has_next(connection: &Connection) -> bool {
+        connection
+            .query_row("SELECT 1 FROM idempotent_next", [], |_| Ok(()))
+            .optional()
+            .is_ok()
+    }
+
+    #[test]
+    fn an_older_ledger_is_migrated_once() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, &MIGRATIONS).unwrap();
+        for _ in 0..2 {
+            migrate(&mut connection, &[MIGRATIONS[0], NEXT]).unwrap();
+            assert_eq!(version(&connection).unwrap(), 2);
+            assert!(has_next(&connection));
+        }
+        let refused = migrate(&mut connection, &MIGRATIONS).unwrap_err();
+        assert!(matches!(
+            refused,
+            OpenError::NewerLedger { found: 2, known: 1 }
+        ));
+    }
+
+    #[test]
+    fn a_migration_that_fails_changes_nothing() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, &MIGRATIONS).unwrap();
+        let broken = [MIGRATIONS[0], NEXT, "nonsense"];
+        assert!(matches!(
+            migrate(&mut connection, &broken),
+            Err(OpenError::Sqlite(_))
+        ));
+        assert_eq!(version(&connection).unwrap(), 1);
+        assert!(!has_next(&connection));
+    }
+}

@@ -109,3 +109,58 @@ fn prune_a_little(core: &Core) -> Duration {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use crate::{
+        ManualClock, SqliteStore,
+        clock::{Clock, Timestamp},
+    };
+
+    use super::*;
+
+    #[test]
+    fn idle_passes_walk_the_whole_ledger() {
+        let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(24));
+        let options = SqliteStore::options().clock(clock.clone());
+        let store = options.background_pruning(false).open_in_memory().unwrap();
+        let core = &store.owner.core;
+        let expires_at = Timestamp::now(&clock as &dyn Clock).plus(Duration::from_hours(1));
+        let forget_at = expires_at.plus(Duration::from_hours(1));
+        let rows = 3 * i64::try_from(PRUNE_ROWS).unwrap();
+        let connection = core.writer().take(core).unwrap();
+        for key in 0..rows {
+            connection
+                .connection()
+                .execute(
+                    "INSERT INTO idempotent_operations VALUES (NULL, x'00', ?1, 1, 1, 1, x'00', ?2, ?3, '1')",
+                    (key.to_string(), expires_at.0, forget_at.0),
+                )
+                .unwrap();
+        }
+        core.writer().put(core, connection);
+        let count = |sql: &str| {
+            let count = |connection: &rusqlite::Connection| {
+                connection.query_row(sql, (), |row| row.get::<_, i64>(0))
+            };
+            store.read::<_, rusqlite::Error>(count).unwrap()
+        };
+        let receipts = "SELECT count(*) FROM idempotent_operations WHERE result IS NOT NULL";
+        let all = "SELECT count(*) FROM idempotent_operations";
+        let walk = || {
+            for _ in 0..4 {
+                prune_a_little(core);
+            }
+        };
+        walk();
+        assert_eq!((count(receipts), count(all)), (rows, rows));
+        clock.advance(Duration::from_hours(1));
+        walk();
+        assert_eq!((count(receipts), count(all)), (0, rows));
+        clock.advance(Duration::from_hours(1));
+        walk();
+        assert_eq!((count(receipts), count(all)), (0, 0));
+    }
+}
