@@ -53,6 +53,7 @@ pub use reply::{
 pub use request::{
     authorize::{Access, Asked},
     caller::Caller,
+    carrier::CarriedKeys,
     key::{IdempotencyKey, InvalidKey},
     scope::{EmptyScope, Scope, ScopeBuilder},
 };

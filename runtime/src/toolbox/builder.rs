@@ -25,6 +25,7 @@ use crate::{
         arguments::{CompiledArguments, SchemaError},
         authorize::{Access, Asked, Authorizer},
         caller::Caller,
+        carrier::KeyPlace,
         contract::{Contract, breaking_changes},
     },
     store::{Store, StoreHandle},
@@ -42,6 +43,7 @@ pub struct ToolboxBuilder<S> {
     store: StoreHandle,
     authorizer: Option<Authorizer>,
     state: State,
+    key_place: KeyPlace,
     registrations: Vec<Registration>,
     marker: PhantomData<fn(S)>,
 }
@@ -74,6 +76,7 @@ impl<S: Store> ToolboxBuilder<S> {
             store: store.handle(),
             authorizer: None,
             state: State::default(),
+            key_place: KeyPlace::Argument,
             registrations: Vec::new(),
             marker: PhantomData,
         }
@@ -96,6 +99,16 @@ impl<S: Store> ToolboxBuilder<S> {
     /// still keep one caller's keys apart from another's.
     pub fn without_authorization(self) -> Self {
         self.authorize(|_, _| Access::Allowed)
+    }
+
+    /// Leaves the key out of the listing: the host, which owns its retries, carries it
+    /// beside the arguments, as [`CarriedKeys`](crate::CarriedKeys).
+    ///
+    /// A call whose request carries no key is refused, and an argument of that name is an
+    /// unknown one.
+    pub fn keys_beside_arguments(mut self) -> Self {
+        self.key_place = KeyPlace::Beside;
+        self
     }
 
     /// Adds a value that handlers have injected with `#[state] name: &T`; replaces one
@@ -134,6 +147,7 @@ impl<S: Store> ToolboxBuilder<S> {
             self.store,
             self.authorizer.as_ref(),
             self.state,
+            self.key_place,
             self.registrations,
         )
     }
@@ -151,6 +165,7 @@ fn build(
     StoreHandle(backend): StoreHandle,
     authorizer: Option<&Authorizer>,
     state: State,
+    key_place: KeyPlace,
     registrations: Vec<Registration>,
 ) -> Result<Toolbox, BuildError> {
     let by_name = compile(registrations, authorizer, &state)?;
@@ -176,7 +191,7 @@ fn build(
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
         let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
-        if let Some(group) = group(name, versions, authorizer)? {
+        if let Some(group) = group(name, versions, authorizer, key_place)? {
             groups.insert(Arc::clone(&group.name), group);
         }
     }
@@ -185,6 +200,7 @@ fn build(
             backend,
             groups,
             state: Arc::new(state),
+            key_place,
         }),
     })
 }
@@ -269,6 +285,7 @@ fn group(
     name: &str,
     mut versions: Vec<(Compiled, i64)>,
     authorizer: Option<&Authorizer>,
+    key_place: KeyPlace,
 ) -> Result<Option<Group>, BuildError> {
     let results: Vec<_> = versions
         .iter()
@@ -295,8 +312,12 @@ fn group(
         description: ToolDescription {
             name: name.into(),
             title: declaration.title.map(Into::into),
-            description: describe::transactional(declaration.description, declaration.retention),
-            input_schema: schema::input(highest.arguments.schema()).map_err(unfit)?,
+            description: describe::transactional(
+                declaration.description,
+                declaration.retention,
+                key_place,
+            ),
+            input_schema: schema::input(highest.arguments.schema(), key_place).map_err(unfit)?,
             output_schema,
             annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
         },

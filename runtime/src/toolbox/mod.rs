@@ -36,7 +36,8 @@ use crate::{
         arguments::{InvalidArgument, as_object, fingerprint::Fingerprint},
         authorize::{Access, Asked},
         caller::Caller,
-        key::{self, IdempotencyKey},
+        carrier::{CarriedKeys, KeyPlace},
+        key::IdempotencyKey,
     },
     store::{Backend, Store, StoreError, Wait},
     tool::State,
@@ -57,6 +58,7 @@ struct Inner {
     backend: Arc<dyn Backend>,
     groups: BTreeMap<Arc<str>, Group>,
     state: Arc<State>,
+    key_place: KeyPlace,
 }
 
 impl Toolbox {
@@ -85,8 +87,27 @@ impl Toolbox {
     /// It needs no particular runtime: the store ends the wait at the tool's deadline.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         self.inner
-            .call(caller, tool, Input::Whole(arguments), Wait::Async)
+            .call(caller, tool, Input::whole(arguments), Wait::Async)
             .await
+    }
+
+    /// Calls `tool` with a key that the request carries beside its `arguments`.
+    ///
+    /// For adapters and hosts; a key among the arguments must then be the same one. See
+    /// [`call`](Self::call).
+    ///
+    /// # Panics
+    ///
+    /// As [`call`](Self::call).
+    pub async fn call_carrying(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: Value,
+        keys: CarriedKeys,
+    ) -> Reply {
+        let input = Input::Whole { arguments, keys };
+        self.inner.call(caller, tool, input, Wait::Async).await
     }
 
     /// Calls `tool` from a thread that may block: as fast as the handler and the disk.
@@ -96,7 +117,7 @@ impl Toolbox {
     pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         ready(
             self.inner
-                .call(caller, tool, Input::Whole(arguments), Wait::Blocking),
+                .call(caller, tool, Input::whole(arguments), Wait::Blocking),
         )
     }
 }
@@ -111,14 +132,23 @@ impl fmt::Debug for Toolbox {
 
 /// The arguments in the form they came.
 enum Input {
-    /// One value, with the key in it.
-    Whole(Value),
+    /// One value, with the key in it, beside it or in both places.
+    Whole { arguments: Value, keys: CarriedKeys },
     /// The key apart, and the version that the caller's type names.
     Typed {
         key: IdempotencyKey,
         arguments: Value,
         version: u32,
     },
+}
+
+impl Input {
+    fn whole(arguments: Value) -> Self {
+        Self::Whole {
+            arguments,
+            keys: CarriedKeys::none(),
+        }
+    }
 }
 
 impl Inner {
@@ -154,7 +184,7 @@ impl Inner {
         wait: Wait,
     ) -> Result<Reply, Rejection> {
         let started = self.backend.clock().monotonic();
-        let (key, arguments, asked) = open(group, input)?;
+        let (key, arguments, asked) = open(group, self.key_place, input)?;
         match group.authorizer.ask(
             caller,
             &Asked::Call {
@@ -281,12 +311,15 @@ fn storage(error: StoreError) -> Rejection {
 /// Takes the input apart: the key, the arguments, the version that is asked for.
 fn open(
     group: &Group,
+    key_place: KeyPlace,
     input: Input,
 ) -> Result<(IdempotencyKey, Map<String, Value>, &Version), Rejection> {
     match input {
-        Input::Whole(arguments) => {
+        Input::Whole { arguments, keys } => {
             let mut arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
-            let key = key::take(&mut arguments).map_err(Rejection::InvalidKey)?;
+            let key = keys
+                .settle(key_place, &mut arguments)
+                .map_err(Rejection::InvalidKey)?;
             Ok((key, arguments, &group.highest))
         }
         Input::Typed {

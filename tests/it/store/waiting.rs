@@ -175,6 +175,35 @@ fn a_replay_needs_no_lock() {
     assert!(holder.end().1.success());
 }
 
+/// A store that has never seen the key, whose writer is held by a slow handler.
+#[test]
+fn a_replay_waits_for_no_slow_handler() {
+    let ledger = Ledger::new();
+    let ada = caller().unwrap();
+    let (first, _keeper) = tools_with_gate(&ledger.store);
+    assert_succeeded(
+        &first.call_blocking(&ada, "write_soon", soon("replayed")),
+        false,
+    );
+    let (tools, keeper) = tools_with_gate(&ledger.reopen());
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let arguments = json!({ "idempotency_key": key("slow") });
+            tools.call_blocking(&ada, "wait_at_gate", arguments)
+        });
+        keeper.entered.recv().unwrap();
+        ledger.clock.advance(Duration::from_millis(50));
+        let replay = pin!(tools.call(&ada, "write_soon", soon("replayed")));
+        let polled = replay.poll(&mut Context::from_waker(Waker::noop()));
+        keeper.leave.send(()).unwrap();
+        let Poll::Ready(reply) = polled else {
+            panic!("the replay queued behind the handler");
+        };
+        assert_succeeded(&reply, true);
+        assert_succeeded(&slow.join().unwrap(), false);
+    });
+}
+
 #[test]
 fn a_statement_past_the_deadline_is_stopped_and_undone() {
     let ledger = Ledger::new();

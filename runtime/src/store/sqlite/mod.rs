@@ -22,6 +22,7 @@ use crate::{
 };
 use checkpoint::Checkpoints;
 use connection::Opener;
+use held::Held;
 use owner::{Owner, not_run};
 use prune::Epoch;
 use queue::{AloneJob, CallJob, Job, Queue};
@@ -42,6 +43,7 @@ pub mod failpoints;
 mod fence;
 mod ffi;
 mod guard;
+mod held;
 mod key;
 mod options;
 mod owner;
@@ -90,6 +92,8 @@ struct Core {
     queue: Queue,
     recent: Recent,
     receipts: Receipts,
+    /// Since when the write connection is taken.
+    held: Held,
     checkpoints: Checkpoints,
     /// For the ledger; held for microseconds.
     readers: Readers,
@@ -244,6 +248,7 @@ impl SqliteStore {
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
             receipts: Receipts::new(),
+            held: Held::default(),
             checkpoints: Checkpoints::new(),
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),

@@ -54,7 +54,8 @@ impl Backend for Owner {
     }
 
     fn may_know(&self, identity: &Identity) -> bool {
-        self.core.recent.may_contain(identity)
+        let core = &self.core;
+        core.recent.may_contain(identity) || core.held.is_long(core.clock.monotonic())
     }
 
     fn find<'a>(
