@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    process::{ExitStatus, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -14,7 +14,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Outcome, report::text};
+use super::{
+    Outcome,
+    report::{expect, text},
+};
 
 /// Longer than any wait of a demonstration; what takes longer has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -178,10 +181,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When there is nothing to kill.
-    pub async fn kill(mut self) -> Outcome<ExitStatus> {
+    /// When it had ended before.
+    pub async fn kill(mut self) -> Outcome {
         self.child.start_kill()?;
-        Ok(self.child.wait().await?)
+        let status = self.child.wait().await?;
+        // Whoever ends by a signal has no exit code.
+        expect(status.code().is_none(), "a killed server", &status)
     }
 
     async fn request(&mut self, method: &str, parameters: &Value) -> Outcome<u64> {
