@@ -90,7 +90,9 @@ class Server:
     def response(self, request: int) -> dict:
         while request not in self.answered:
             line = self.output.get(timeout=PATIENCE)
-            check(line is not None, "an answer", "the end of the server")
+            if line is None:
+                said = "".join(iter(lambda: self.errors.get(timeout=PATIENCE) or "", ""))
+                check(False, "an answer", f"the end of the server, which said: {said}")
             message = json.loads(line)
             if "id" in message:
                 self.answered[message["id"]] = message
@@ -161,6 +163,11 @@ class Server:
 
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Ends the conversation; the server finishes what it has in hand and ends."""
+        self.process.stdin.close()
+        check(self.process.wait(PATIENCE) == 0, "a server that ends well", self.process.returncode)
 
 
 def is_at_rest(reply: dict) -> bool:
