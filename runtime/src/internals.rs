@@ -26,7 +26,7 @@ impl Arguments {
 
     /// Canonicalizes and digests arguments that are valid already.
     #[must_use]
-    pub fn fingerprint(&self, arguments: &Value) -> Vec<u8> {
-        self.0.fingerprint(arguments).as_bytes().to_vec()
+    pub fn fingerprint(&self, arguments: &Value) -> impl AsRef<[u8]> + use<> {
+        self.0.fingerprint(arguments)
     }
 }

@@ -35,6 +35,8 @@ pub struct Row {
     /// Median and 99th percentile of a call's latency on our side, in microseconds.
     pub p50_us: f64,
     pub p99_us: f64,
+    /// The other side's median.
+    pub other_p50_us: f64,
     pub note: String,
 }
 
@@ -48,8 +50,8 @@ impl Report {
     pub fn new(json: Option<&Path>) -> Self {
         let json = json.map(|path| BufWriter::new(File::create(path).expect("the JSON file")));
         println!(
-            "{:<52} {:>7} {:>11} {:>11}  {:>7} {:>15}  {:>8}  {:>8} {:>9}",
-            "case", "callers", "ours", "other", "ratio", "range", "asked", "p50 us", "p99 us"
+            "{:<52} {:>7} {:>11} {:>11}  {:>7} {:>15}  {:>8}  {:>8} {:>9} {:>9}",
+            "case", "callers", "ours", "other", "ratio", "range", "asked", "p50 us", "p99 us", "other p50"
         );
         Self {
             json,
@@ -74,7 +76,7 @@ impl Report {
             self.missed.push(row.case.clone());
         }
         println!(
-            "{:<52} {:>7} {:>11} {:>11}  {:>7.3} {:>15}  {:>8}{} {:>8.1} {:>9.1}  {} {}",
+            "{:<52} {:>7} {:>11} {:>11}  {:>7.3} {:>15}  {:>8}{} {:>8.1} {:>9.1} {:>9.1}  {} {}",
             row.case,
             row.callers,
             number(row.ours),
@@ -85,6 +87,7 @@ impl Report {
             if met { " " } else { "!" },
             row.p50_us,
             row.p99_us,
+            row.other_p50_us,
             if row.against.is_empty() {
                 String::new()
             } else {
@@ -96,6 +99,7 @@ impl Report {
             let line = json!({
                 "case": row.case, "callers": row.callers, "ours": row.ours, "other": row.other,
                 "ratio": ratio, "p50_us": row.p50_us, "p99_us": row.p99_us,
+                "other_p50_us": row.other_p50_us,
                 "least": least, "most": most, "rounds": row.ratios.len(), "unit": row.unit,
                 "against": row.against, "asked": asked, "met": met, "note": row.note,
             });
@@ -145,6 +149,7 @@ impl Row {
             asked,
             p50_us: median(&ours.iter().map(|run| run.permille(500)).collect::<Vec<_>>()),
             p99_us: median(&ours.iter().map(|run| run.permille(990)).collect::<Vec<_>>()),
+            other_p50_us: median(&other.iter().map(|run| run.permille(500)).collect::<Vec<_>>()),
             note: String::new(),
         }
     }
@@ -170,6 +175,7 @@ impl Row {
             asked,
             p50_us: 0.0,
             p99_us: 0.0,
+            other_p50_us: f64::NAN,
             note: String::new(),
         }
     }

@@ -10,6 +10,7 @@ use crate::{
         transactional::Executed,
         tx::{Transaction, Tx},
     },
+    operation::stored::Stored,
     store::{
         StoreError,
         sqlite::{
@@ -282,9 +283,14 @@ impl Batch<'_> {
     fn committed(&mut self, jobs: &[CallJob]) {
         self.memo.committed();
         for job in jobs {
-            if let Some(Executed::Committed(_) | Executed::Found(_)) = &job.outcome {
-                self.core.remember(&job.call.identity);
-            }
+            let receipt = match &job.outcome {
+                Some(Executed::Committed(receipt) | Executed::Found(Stored::Receipt(receipt))) => {
+                    Some(receipt)
+                }
+                Some(Executed::Found(Stored::Tombstone)) => None,
+                _ => continue, // Nothing is recorded under its identity.
+            };
+            self.core.remember(&job.call.identity, receipt);
         }
     }
 }

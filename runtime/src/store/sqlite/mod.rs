@@ -19,7 +19,7 @@ pub use transact::TransactError;
 use crate::{
     clock::Clock,
     effect::tx::Transaction,
-    operation::identity::Identity,
+    operation::{identity::Identity, stored::Receipt},
     store::{Backend, Store, StoreError, StoreHandle, Wait},
 };
 use checkpoint::Checkpoints;
@@ -29,6 +29,7 @@ use owner::{Owner, not_run};
 use prune::Epoch;
 use queue::{AloneJob, CallJob, Job, Queue};
 use reader::Readers;
+use receipts::Receipts;
 use recent::Recent;
 use statements::Sql;
 use ticket::{Answer, Ticket};
@@ -53,6 +54,7 @@ mod owner;
 mod prune;
 mod queue;
 mod reader;
+mod receipts;
 mod recent;
 mod reentry;
 mod register;
@@ -93,6 +95,7 @@ struct Core {
     guard: Arc<Guard>,
     queue: Queue,
     recent: Recent,
+    receipts: Receipts,
     /// Since when the write connection is taken.
     held: Held,
     checkpoints: Checkpoints,
@@ -248,6 +251,7 @@ impl SqliteStore {
             guard: Arc::new(guard),
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
+            receipts: Receipts::new(),
             held: Held::default(),
             checkpoints: Checkpoints::new(),
             readers: Readers::new(options.readers),
@@ -330,8 +334,11 @@ impl Core {
     }
 
     /// An identity is recorded: its next call is probably a retry.
-    fn remember(&self, identity: &Identity) {
+    fn remember(&self, identity: &Identity, receipt: Option<&Receipt>) {
         self.recent.insert(identity);
+        if let Some(receipt) = receipt {
+            self.receipts.insert(identity, receipt);
+        }
     }
 
     #[cfg(feature = "failpoints")]

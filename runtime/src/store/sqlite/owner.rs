@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     BuildError,
-    clock::Clock,
+    clock::{Clock, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{identity::Identity, stored::Stored},
     request::contract::Contract,
@@ -68,6 +68,9 @@ impl Backend for Owner {
             return Box::pin(future::ready(Err(refused)));
         }
         let core = &*self.core;
+        if let Some(receipt) = core.receipts.get(identity, Timestamp::now(&*core.clock)) {
+            return Box::pin(future::ready(Ok(Some(Stored::Receipt(receipt)))));
+        }
         if let Some(path) = &core.opener.path {
             let found = core
                 .readers

@@ -165,6 +165,7 @@ pub(super) fn prune(
             }
         }
         transaction.command(&core.sql.commit).map_err(unreadable)?;
+        core.receipts.clear();
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,
