@@ -3,6 +3,8 @@
 mod builder;
 mod error;
 mod external;
+#[cfg(feature = "rmcp")]
+pub(crate) mod operations;
 mod registered;
 mod typed;
 
@@ -129,8 +131,7 @@ impl Toolbox {
     /// See [`call`](Self::call). The call runs in this thread when no other one runs or
     /// waits. Don't use it in an async task: it blocks the task's thread.
     pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
-        self.inner
-            .block_on(caller, tool, Input::whole(arguments))
+        self.inner.block_on(caller, tool, Input::whole(arguments))
     }
 }
 

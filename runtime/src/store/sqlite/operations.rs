@@ -46,7 +46,7 @@ impl ExternalBackend for Owner {
                     })
                 })
                 .await?;
-            self.core.remember(&identity);
+            self.core.remember(&identity, None);
             Ok(accepted)
         })
     }
