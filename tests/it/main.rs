@@ -19,6 +19,7 @@ mod handles;
 mod keys;
 mod listing;
 mod mcp;
+mod mcp_external;
 mod outbox;
 mod provider;
 mod results;

@@ -65,17 +65,19 @@ pub(crate) struct Wire {
 impl Wire {
     /// Connects to a server of its own; `version` decides how.
     pub(crate) async fn connect(adapter: &Adapter, version: &'static str) -> Self {
-        let router = adapter.merge(Application::tool_router()).unwrap();
+        let application = Application {
+            word: "notes",
+            router: adapter.merge(Application::tool_router()).unwrap(),
+        };
+        Self::to(application, version).await
+    }
+
+    /// Connects to this server.
+    pub(crate) async fn to(server: impl ServerHandler, version: &'static str) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(theirs);
-            let server = Application {
-                word: "notes",
-                router,
-            }
-            .serve((reader, writer))
-            .await
-            .unwrap();
+            let server = server.serve((reader, writer)).await.unwrap();
             server.waiting().await.unwrap();
         });
         let (reader, writer) = tokio::io::split(ours);
@@ -109,7 +111,7 @@ impl Wire {
         wire
     }
 
-    async fn send(&mut self, message: &Value) {
+    pub(crate) async fn send(&mut self, message: &Value) {
         self.writer
             .write_all(format!("{message}\n").as_bytes())
             .await
@@ -117,12 +119,15 @@ impl Wire {
     }
 
     /// Sends a request without waiting for its response; returns its id.
-    async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
+    pub(crate) async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
         self.last_id += 1;
         if self.version == NEWEST {
             let meta = &mut params["_meta"];
             meta["io.modelcontextprotocol/protocolVersion"] = json!(NEWEST);
-            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            let capabilities = &mut meta["io.modelcontextprotocol/clientCapabilities"];
+            if capabilities.is_null() {
+                *capabilities = json!({});
+            }
             meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "wire", "version": "1" });
         }
         self.send(&json!({
@@ -135,7 +140,7 @@ impl Wire {
         self.last_id
     }
 
-    async fn response(&mut self) -> Value {
+    pub(crate) async fn response(&mut self) -> Value {
         let line = self.lines.next_line().await.unwrap().unwrap();
         serde_json::from_str(&line).unwrap()
     }

@@ -27,6 +27,8 @@
 //! }
 //! ```
 
+mod progress;
+mod tasks;
 mod wire;
 
 use std::{fmt, future, sync::Arc};
@@ -68,11 +70,15 @@ const KEY_HEADER: &str = "idempotency-key";
 /// request's `_meta`, or, over HTTP, in the `Idempotency-Key` header (a quoted string or a
 /// bare token). Where several carry one, they must agree: otherwise the call is refused
 /// with `invalid_key`.
+///
+/// A client that waits for an external operation and sent a progress token hears every
+/// second that the operation is under way.
 #[derive(Clone)]
 pub struct Adapter {
     tools: Toolbox,
     identify: Arc<Identify>,
     key_meta: Arc<str>,
+    tasks: bool,
 }
 
 /// Why a request has no caller.
@@ -116,6 +122,7 @@ impl Adapter {
             tools,
             identify: Arc::new(move |context| Box::pin(identify(context))),
             key_meta: KEY_META.into(),
+            tasks: false,
         }
     }
 
@@ -184,11 +191,11 @@ impl Adapter {
         let cancelled = request_context.ct.clone();
         let arguments = Value::Object(arguments.unwrap_or_default());
         let answer = self.answer(request_context, &name, arguments);
-        match cancelled.run_until_cancelled(answer).await {
-            Some(reply) => wire::result(&reply).map(CallToolResponse::from),
-            // The call is dropped here if it has not begun; the SDK sends nothing.
-            None => Err(ErrorData::internal_error("the request was cancelled", None)),
-        }
+        // A call that has not begun is dropped here; the SDK sends nothing.
+        cancelled
+            .run_until_cancelled(answer)
+            .await
+            .unwrap_or_else(|| Err(ErrorData::internal_error("the request was cancelled", None)))
     }
 
     async fn answer(
@@ -196,19 +203,38 @@ impl Adapter {
         context: RequestContext<RoleServer>,
         tool: &str,
         arguments: Value,
-    ) -> Reply {
+    ) -> Result<CallToolResponse, ErrorData> {
         let keys = self.carried(&context);
-        match (self.identify)(context).await {
-            Ok(caller) => {
-                self.tools
-                    .call_carrying(&caller, tool, arguments, keys)
-                    .await
+        let is_external = self.tools.is_external(tool);
+        let token = context
+            .meta
+            .get_progress_token()
+            .filter(|_| is_external)
+            .map(|token| (token, context.peer.clone()));
+        let may_be_task = self.tasks
+            && is_external
+            && context
+                .client_capabilities()
+                .is_some_and(|declared| declared.supports_tasks());
+        let caller = match (self.identify)(context).await {
+            Ok(caller) => caller,
+            Err(unidentified) => {
+                let rejection = match unidentified {
+                    Unidentified::Refused => Rejection::Unauthenticated,
+                    Unidentified::Unavailable => Rejection::AuthorizationUnavailable,
+                };
+                return wire::result(&Reply::rejected(tool, rejection)).map(Into::into);
             }
-            Err(Unidentified::Refused) => Reply::rejected(tool, Rejection::Unauthenticated),
-            Err(Unidentified::Unavailable) => {
-                Reply::rejected(tool, Rejection::AuthorizationUnavailable)
-            }
+        };
+        let call = self.tools.call_carrying(&caller, tool, arguments, keys);
+        let reply = match token {
+            Some((token, peer)) => progress::reported(&peer, token, call).await,
+            None => call.await,
+        };
+        if may_be_task && let Some(task) = self.created_task(&caller, &reply).await {
+            return Ok(CallToolResponse::Task(task));
         }
+        wire::result(&reply).map(Into::into)
     }
 }
 

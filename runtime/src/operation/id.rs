@@ -32,6 +32,13 @@ impl OperationId {
         Self(Uuid::now_v7())
     }
 
+    /// When it was made, to the millisecond: the first six bytes say so.
+    #[cfg(feature = "rmcp")]
+    pub(crate) fn made_at(&self) -> crate::clock::Timestamp {
+        let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
+        crate::clock::Timestamp(i64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
     pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }

@@ -26,7 +26,7 @@ impl Inspection {
 }
 
 /// A time as RFC 3339 writes it, in UTC and to the millisecond.
-pub(super) fn rfc3339(at: Timestamp) -> String {
+pub(crate) fn rfc3339(at: Timestamp) -> String {
     let milliseconds = u64::try_from(at.0).unwrap_or(0);
     let since_epoch = Duration::from_millis(milliseconds);
     let (days, seconds) = (

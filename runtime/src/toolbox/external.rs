@@ -259,7 +259,7 @@ impl Inner {
     }
 
     /// The operation, if the caller may know of it. All that keeps it from that sounds alike.
-    async fn visible(
+    pub(super) async fn visible(
         &self,
         executor: &Executor,
         caller: &Caller,

@@ -3,6 +3,8 @@
 mod builder;
 mod error;
 mod external;
+#[cfg(feature = "rmcp")]
+pub(crate) mod operations;
 mod registered;
 mod typed;
 

@@ -1,0 +1,50 @@
+//! What an adapter may know of an external operation, beside the toolbox's own tools.
+
+use super::Toolbox;
+use crate::{
+    clock::Timestamp,
+    effect::external::view,
+    reply::{Reply, rejection::Rejection},
+    request::caller::Caller,
+};
+
+/// An external operation, as its own tool would tell of it now.
+pub(crate) struct OperationState {
+    pub(crate) reply: Reply,
+    pub(crate) accepted_at: Timestamp,
+    pub(crate) changed_at: Timestamp,
+    /// From when its key is refused; unset until it is final.
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+impl Toolbox {
+    /// Whether a call of `tool` may have an effect outside the database.
+    pub(crate) fn is_external(&self, tool: &str) -> bool {
+        let group = self.inner.groups.get(tool);
+        group.is_some_and(super::registered::Group::is_external)
+    }
+
+    /// The operation with this id, if `caller` may inspect it.
+    pub(crate) async fn operation(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<OperationState, Rejection> {
+        let Some(executor) = &self.inner.executor else {
+            return Err(Rejection::NoSuchOperation);
+        };
+        let id = id.parse().ok();
+        let (record, tool) = self.inner.visible(executor, caller, id, false).await?;
+        let reply = view::reply(&tool, &record, true, executor.now());
+        let reply = match self.inner.groups.get(&*tool.name) {
+            Some(group) => group.reply.checked(reply),
+            None => reply,
+        };
+        Ok(OperationState {
+            reply,
+            accepted_at: record.operation_id.made_at(),
+            changed_at: record.latest_at,
+            expires_at: record.ends.map(|ends| ends.expires_at),
+        })
+    }
+}
