@@ -8,10 +8,13 @@ use syn::{
     Expr, Ident, LitStr, Path, Token,
     ext::IdentExt,
     parse::{ParseStream, Parser},
+    punctuated::Punctuated,
+    token,
 };
 
 use crate::{
     diagnostics::{Errors, unknown_argument},
+    external,
     literal::{self, Operation},
     value::{authorizer, boolean, crate_path, form, size, text, title, ungroup},
 };
@@ -28,6 +31,7 @@ pub(crate) struct Args {
     pub(crate) destructive: Option<bool>,
     pub(crate) open_world: Option<bool>,
     pub(crate) authorize: Option<Path>,
+    pub(crate) external: external::Given,
     krate: Option<Path>,
     /// Whether `crate` was given, even if its value was mistaken.
     krate_given: bool,
@@ -45,13 +49,29 @@ const KNOWN: &[&str] = &[
     "destructive",
     "open_world",
     "authorize",
+    "provider_key",
+    "reconcile",
+    "inspect",
+    "attempt_timeout",
+    "max_attempts",
+    "wait",
+    "backoff",
+    "keep_request",
     "crate",
 ];
 
 /// One argument as written. A mistake in its value is recorded already.
 struct Argument {
     key: Ident,
-    value: Option<Expr>,
+    value: Option<Value>,
+}
+
+/// How an argument's value is written.
+enum Value {
+    /// `key = value`
+    Assigned(Box<Expr>),
+    /// `key(values)`
+    Called(Punctuated<Expr, Token![,]>),
 }
 
 impl Args {
@@ -76,7 +96,12 @@ impl Args {
             }
             seen.push(name.clone());
             args.krate_given |= name == "crate";
-            if let Some(Err(error)) = value.map(|value| args.set(&name, &ungroup(value))) {
+            let set = match value {
+                None => Ok(()),
+                Some(Value::Assigned(value)) => args.set(&key, &name, &ungroup(*value)),
+                Some(Value::Called(values)) => args.external.set_call(&key, &values),
+            };
+            if let Err(error) = set {
                 local.push(error);
             }
         }
@@ -96,7 +121,7 @@ impl Args {
         }
     }
 
-    fn set(&mut self, name: &str, value: &Expr) -> syn::Result<()> {
+    fn set(&mut self, key: &Ident, name: &str, value: &Expr) -> syn::Result<()> {
         match name {
             "operation" => {
                 self.operation = Some(text(value, name, "create_note:v1", literal::operation)?);
@@ -110,7 +135,7 @@ impl Args {
             "open_world" => self.open_world = Some(boolean(value, name)?),
             "authorize" => self.authorize = Some(authorizer(value)?),
             "crate" => self.krate = Some(crate_path(value)?),
-            _ => (),
+            _ => self.external.set(key, name, value)?,
         }
         Ok(())
     }
@@ -145,6 +170,15 @@ fn parse_argument(input: ParseStream) -> Result<Argument, (Option<Ident>, syn::E
         )
     })?;
     let known = KNOWN.contains(&key.to_string().as_str());
+    if external::is_call(&key.to_string()) && input.peek(token::Paren) {
+        return match external::parse_call(&key, input) {
+            Ok(values) => Ok(Argument {
+                key,
+                value: Some(Value::Called(values)),
+            }),
+            Err(error) => Err((Some(key), error)),
+        };
+    }
     if !input.peek(Token![=]) {
         let error = if known {
             let form = form(&key.to_string());
@@ -171,7 +205,7 @@ fn parse_argument(input: ParseStream) -> Result<Argument, (Option<Ident>, syn::E
     match value {
         Ok(value) => Ok(Argument {
             key,
-            value: Some(value),
+            value: Some(Value::Assigned(Box::new(value))),
         }),
         Err(error) => Err((Some(key), error)),
     }

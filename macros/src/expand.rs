@@ -57,6 +57,16 @@ fn stand_in(function: &Function, krate: &TokenStream) -> TokenStream {
     let ident = &function.sig.ident;
     let cfgs = cfgs(&function.attrs);
     let named = named(&function.vis, ident);
+    let asyncness = function.external_token();
+    let (kind, definition, error) = if asyncness.is_some() {
+        (
+            quote!(AsyncFn),
+            quote!(AsyncDefinition),
+            quote!(AttemptError),
+        )
+    } else {
+        (quote!(PlainFn), quote!(PlainDefinition), quote!(Failure))
+    };
     quote! {
         #(#cfgs)*
         #named
@@ -64,16 +74,16 @@ fn stand_in(function: &Function, krate: &TokenStream) -> TokenStream {
         const _: () = {
             use #krate::__private as __idempotent_tool;
             impl __idempotent_tool::Definition for #ident {
-                type Kind = __idempotent_tool::PlainFn;
+                type Kind = __idempotent_tool::#kind;
                 type Context = #context;
                 type Arguments = ();
-                type Returned = ::core::result::Result<(), __idempotent_tool::Failure>;
+                type Returned = ::core::result::Result<(), __idempotent_tool::#error>;
                 fn declaration() -> __idempotent_tool::Declaration {
                     loop {}
                 }
             }
-            impl __idempotent_tool::PlainDefinition for #ident {
-                fn call(
+            impl __idempotent_tool::#definition for #ident {
+                #asyncness fn call(
                     _: &Self::Context,
                     _: &__idempotent_tool::State,
                     _: Self::Arguments,
@@ -155,6 +165,11 @@ fn expand(tool: &Tool) -> TokenStream {
     let defaults = arguments::defaults(tool);
     let needs = needs(tool);
     let call = call(tool);
+    let (kind, definition) = if tool.external.is_some() {
+        (quote!(AsyncFn), quote!(AsyncDefinition))
+    } else {
+        (quote!(PlainFn), quote!(PlainDefinition))
+    };
     quote! {
         #(#cfgs)*
         #named
@@ -170,7 +185,7 @@ fn expand(tool: &Tool) -> TokenStream {
 
                 #[automatically_derived]
                 impl __idempotent_tool::Definition for #ident {
-                    type Kind = __idempotent_tool::PlainFn;
+                    type Kind = __idempotent_tool::#kind;
                     #type_context
                     type Arguments = #arguments;
                     #type_returned
@@ -182,7 +197,7 @@ fn expand(tool: &Tool) -> TokenStream {
                 }
 
                 #[automatically_derived]
-                impl __idempotent_tool::PlainDefinition for #ident {
+                impl __idempotent_tool::#definition for #ident {
                     #call
                 }
             }
@@ -224,14 +239,16 @@ fn call(tool: &Tool) -> TokenStream {
         Passed::Whole => arguments.clone(),
         Passed::State(ty) => quote!(__idempotent_tool::State::get::<#ty>(#state)?),
     });
+    let asyncness = tool.external.as_ref().map(|_| quote!(async));
+    let awaited = tool.external.as_ref().map(|_| quote!(.await));
     quote! {
         #[allow(unused_variables)]
-        fn call(
+        #asyncness fn call(
             #context: &Self::Context,
             #state: &__idempotent_tool::State,
             #arguments: Self::Arguments,
         ) -> ::core::result::Result<Self::Returned, __idempotent_tool::Failure> {
-            ::core::result::Result::Ok(#ident(#context, #(#passed),*))
+            ::core::result::Result::Ok(#ident(#context, #(#passed),*) #awaited)
         }
     }
 }

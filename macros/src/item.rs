@@ -80,7 +80,9 @@ impl Function {
                 "a tool can't be `const`: it writes to a database; remove this",
             );
         }
-        if let Some(token) = sig.asyncness {
+        if let Some(token) = sig.asyncness
+            && self.external_token().is_none()
+        {
             errors.at(
             token.span,
             "a transactional tool can't be `async`: it runs inside one database transaction; write a plain `fn`",
@@ -126,6 +128,23 @@ impl Function {
                 "a tool can't have a `where` clause: it has no parameters to bound; remove it",
             );
         }
+    }
+
+    /// The token that makes the function an external tool: `async`, unless its first
+    /// parameter is the transaction, or no context at all.
+    pub(crate) fn external_token(&self) -> Option<Token![async]> {
+        let token = self.sig.asyncness?;
+        let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
+            return None;
+        };
+        let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
+            return None;
+        };
+        let Type::Path(path) = types::ungroup(&reference.elem) else {
+            return None;
+        };
+        let name = &path.path.segments.last()?.ident;
+        (name != "Tx" && !is_text(&reference.elem)).then_some(token)
     }
 
     /// The type of the first parameter, without its `&`, where it can be a context.

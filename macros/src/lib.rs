@@ -7,6 +7,7 @@ mod args;
 mod describe;
 mod diagnostics;
 mod expand;
+mod external;
 mod item;
 mod literal;
 mod model;
@@ -50,9 +51,23 @@ mod tests;
 /// | `max_result = "1MiB"` | the largest result as JSON; also an integer of bytes | 1 MiB |
 /// | `title = "Create note"` | a title for people | none |
 /// | `destructive = false` | whether the effect may destroy something, a hint to clients | `true` |
-/// | `open_world = true` | whether the effect reaches beyond the server, a hint to clients | `false` |
+/// | `open_world = true` | whether the effect reaches beyond the server, a hint to clients | `true` for external tools |
 /// | `authorize = path` | the tool's own authorizer, a `fn(&Caller, &Asked<'_>) -> Access` | the toolbox's |
 /// | `crate = ::path` | where `idempotent-tool` is found, if renamed or re-exported | `::idempotent_tool` |
+///
+/// An external tool, an `async fn` whose first parameter is `attempt: &Attempt`, names one
+/// recovery: how an attempt in doubt, whose answer was lost, is settled.
+///
+/// | argument | meaning | default |
+/// |---|---|---|
+/// | `provider_key(window = "24h")` | the provider answers one key once for so long: send again | |
+/// | `reconcile(path, settle = "30s")` | ask: an `async fn(&Inquiry) -> Result<Reconciled<Output>, AttemptError>`; its "not applied" counts once no send is younger than `settle` | |
+/// | `inspect = "what to check"` | neither is possible: a person looks | |
+/// | `attempt_timeout = "8s"` | the longest that one attempt takes | 8 seconds |
+/// | `max_attempts = 3` | how many attempts one call makes | 3 |
+/// | `wait = "5s"` | how long a caller waits before it gets a handle | 5 seconds |
+/// | `backoff = "200ms"` | the delay before the second attempt; it doubles, with jitter | 200 ms |
+/// | `keep_request = true` | whether the arguments are kept after the end | `false` |
 ///
 /// Durations are a whole number and one of `ms`, `s`, `m`, `h`, `d`, above zero and at
 /// most `36500d`; sizes are a whole number and one of `B`, `KiB`, `MiB`, `GiB`, above
@@ -60,8 +75,8 @@ mod tests;
 ///
 /// # Parameters of the function
 ///
-/// The context comes first: `tx: &Tx`. Each parameter after it is an argument of the
-/// tool; its doc comment becomes the argument's description, and `#[schemars(…)]` on it
+/// The context comes first: `tx: &Tx` or `attempt: &Attempt`. Each parameter after it is an
+/// argument of the tool; its doc comment becomes the argument's description, and `#[schemars(…)]` on it
 /// means what it means on a field, as do `default`, `rename`, `with` and `deserialize_with`
 /// in `#[serde(…)]`. Its type is owned and implements `serde::Deserialize` and
 /// `schemars::JsonSchema`. None is named `idempotency_key`, which every tool has already.
@@ -75,8 +90,10 @@ mod tests;
 /// `serde::Serialize` and `schemars::JsonSchema` and the error converts into `Failure`.
 /// `?` converts `rusqlite::Error`.
 ///
-/// It is a free function, neither `async` nor generic: an operation's name means one
-/// contract. Methods can't be tools; neither can functions inside an `impl` block.
+/// The error of an external tool converts into `AttemptError`, which says what is known of
+/// the attempt.
+///
+/// It is a free function, not generic: an operation's name means one contract. Methods can't be tools; neither can functions inside an `impl` block.
 ///
 /// An attribute switched off, as by `#[cfg_attr(feature = "x", idempotent_tool(…))]`, strips
 /// nothing from the parameters, so rustc then refuses their `#[schemars(…)]` and the like.

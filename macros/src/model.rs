@@ -12,6 +12,7 @@ use syn::{
 use crate::{
     args::Args,
     diagnostics::Errors,
+    external::External,
     item::{self, Function},
     literal::Operation,
     parameter::{self, Argument, Parameter},
@@ -31,6 +32,8 @@ pub(crate) struct Tool<'a> {
     pub(crate) destructive: bool,
     pub(crate) open_world: bool,
     pub(crate) authorize: Option<Path>,
+    /// Present if the function is `async`.
+    pub(crate) external: Option<External>,
     pub(crate) attrs: &'a [Attribute],
     pub(crate) vis: &'a Visibility,
     pub(crate) ident: &'a Ident,
@@ -81,17 +84,30 @@ impl<'a> Tool<'a> {
         let context = context(sig, errors);
         let (arguments, passed) = parameters(sig, context.is_some(), errors);
         let output = output(sig, errors);
+        let krate = args.krate_path();
+        let deadline = args.deadline.unwrap_or(Duration::from_secs(30));
+        let external = if let Some(token) = function.external_token() {
+            let missing = token.span;
+            Some(
+                args.external
+                    .check(deadline, args.mistaken, missing, errors)?,
+            )
+        } else {
+            args.external.refuse(errors);
+            None
+        };
         Some(Self {
-            krate: args.krate_path()?,
+            krate: krate?,
             operation: args.operation?,
             title: args.title,
             retention: args.retention.unwrap_or(30 * DAY),
             tombstone: args.tombstone.unwrap_or(365 * DAY),
-            deadline: args.deadline.unwrap_or(Duration::from_secs(30)),
+            deadline,
             max_result: args.max_result.unwrap_or(1024 * 1024),
             destructive: args.destructive.unwrap_or(true),
-            open_world: args.open_world.unwrap_or(false),
+            open_world: args.open_world.unwrap_or(external.is_some()),
             authorize: args.authorize,
+            external,
             attrs: &function.attrs,
             vis: &function.vis,
             ident: &sig.ident,

@@ -16,6 +16,14 @@ pub(crate) fn form(key: &str) -> &'static str {
         "title" => "title = \"Create note\"",
         "destructive" => "destructive = false",
         "open_world" => "open_world = true",
+        "provider_key" => "provider_key(window = \"24h\")",
+        "reconcile" => "reconcile(path::to::function, settle = \"30s\")",
+        "inspect" => "inspect = \"what to check, and where\"",
+        "attempt_timeout" => "attempt_timeout = \"8s\"",
+        "max_attempts" => "max_attempts = 3",
+        "wait" => "wait = \"5s\"",
+        "backoff" => "backoff = \"200ms\"",
+        "keep_request" => "keep_request = true",
         "authorize" => "authorize = path::to::function",
         "crate" => "crate = ::path::to::idempotent_tool",
         _ => "key = value",
@@ -40,7 +48,7 @@ pub(crate) fn text<T>(
     read(&literal.value()).map_err(|message| syn::Error::new(literal.span(), message))
 }
 
-fn string<'a>(value: &'a Expr, example: &str) -> syn::Result<&'a LitStr> {
+pub(crate) fn string<'a>(value: &'a Expr, example: &str) -> syn::Result<&'a LitStr> {
     match value {
         Expr::Lit(ExprLit {
             lit: Lit::Str(literal),
@@ -127,7 +135,7 @@ pub(crate) fn crate_path(value: &Expr) -> syn::Result<Path> {
     Ok(path.clone())
 }
 
-fn wrong(value: &Expr, message: String) -> syn::Error {
+pub(crate) fn wrong(value: &Expr, message: String) -> syn::Error {
     match value {
         // A verbatim value may have no tokens to point at.
         Expr::Verbatim(tokens) if tokens.is_empty() => syn::Error::new(Span::call_site(), message),

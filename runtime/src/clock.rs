@@ -2,9 +2,12 @@
 
 use std::{
     fmt,
+    pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
+
+use tokio::sync::Notify;
 
 /// Where the runtime reads the time.
 ///
@@ -15,6 +18,21 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn wall(&self) -> SystemTime;
     /// The time since an arbitrary origin; never goes back.
     fn monotonic(&self) -> Duration;
+    /// Waits until [`monotonic`](Self::monotonic) has reached `until`.
+    ///
+    /// The default sleeps on tokio's timer for what remains. A clock that goes at another
+    /// pace than the machine's wakes its sleepers itself.
+    fn reached(&self, until: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            loop {
+                let remains = until.saturating_sub(self.monotonic());
+                if remains.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(remains).await;
+            }
+        })
+    }
 }
 
 /// The machine's clocks.
@@ -64,6 +82,7 @@ impl Clock for SystemClock {
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     now: Arc<Mutex<(SystemTime, Duration)>>,
+    moved: Arc<Notify>,
 }
 
 impl ManualClock {
@@ -72,6 +91,7 @@ impl ManualClock {
     pub fn new(wall: SystemTime) -> Self {
         Self {
             now: Arc::new(Mutex::new((wall, Duration::ZERO))),
+            moved: Arc::new(Notify::new()),
         }
     }
 
@@ -80,6 +100,8 @@ impl ManualClock {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         now.0 += by;
         now.1 += by;
+        drop(now);
+        self.moved.notify_waiters();
     }
 
     /// Sets the time of day alone, as an administrator or a time service does.
@@ -96,6 +118,21 @@ impl Clock for ManualClock {
     fn monotonic(&self) -> Duration {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).1
     }
+
+    fn reached(&self, until: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            loop {
+                let moved = self.moved.notified();
+                let mut moved = pin!(moved);
+                // Before the time is read, so that no move is missed.
+                moved.as_mut().enable();
+                if until <= self.monotonic() {
+                    return;
+                }
+                moved.await;
+            }
+        })
+    }
 }
 
 /// A point on the wall clock in milliseconds since 1970, as the ledger keeps it.
@@ -107,6 +144,12 @@ impl Timestamp {
     pub(crate) fn now(clock: &dyn Clock) -> Self {
         let elapsed = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// How long it is from here to `later`; zero if it has passed.
+    pub(crate) fn until(self, later: Self) -> Duration {
+        let passes = later.0.saturating_sub(self.0);
+        Duration::from_millis(u64::try_from(passes).unwrap_or(0))
     }
 
     /// This time and `later` more; saturates at the end of the range.

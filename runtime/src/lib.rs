@@ -41,9 +41,17 @@
 //! - `mcp::Adapter` serves a toolbox over MCP (feature `rmcp`).
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use effect::failure::Failure;
 #[cfg(feature = "sqlite")]
 pub use effect::tx::{Transaction, Tx};
+pub use effect::{
+    external::{
+        attempt::Attempt,
+        error::AttemptError,
+        inquiry::{Inquiry, Reconciled},
+        resolution::{Finding, Resolution, ResolveError},
+    },
+    failure::Failure,
+};
 pub use idempotent_tool_macros::idempotent_tool;
 pub use operation::id::{MalformedOperationId, OperationId};
 pub use reply::{
@@ -62,7 +70,7 @@ pub use store::sqlite::{
     OpenError, Pruned, SqliteOptions, SqliteStore, Synchronous, TransactError,
 };
 pub use store::{Store, StoreError};
-pub use tool::{AsyncContext, Context, Handler, RunsOn, SyncContext, Tool};
+pub use tool::{AsyncContext, AsyncHandler, Context, Handler, RunsOn, SyncContext, Tool};
 pub use toolbox::{BuildError, CallError, Completed, Toolbox, ToolboxBuilder};
 
 #[cfg(all(feature = "sqlite", feature = "failpoints"))]

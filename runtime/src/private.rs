@@ -10,8 +10,15 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::tool;
 pub use crate::{
-    definition::{Definition, PlainDefinition, PlainFn},
-    effect::failure::Failure,
+    definition::{AsyncDefinition, AsyncFn, Definition, PlainDefinition, PlainFn},
+    effect::{
+        external::{
+            error::AttemptError,
+            inquiry::answer,
+            recovery::{Ask, ExternalDeclaration, RecoveryDeclaration},
+        },
+        failure::Failure,
+    },
     request::authorize::AuthorizeFn,
     tool::{ArgumentDefault, Declaration, Need, State, ToolArguments},
 };

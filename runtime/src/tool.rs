@@ -11,7 +11,13 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 
-use crate::effect::failure::Failure;
+use crate::{
+    definition::{AsyncFn, FunctionKind, PlainFn},
+    effect::{
+        external::{error::AttemptError, recovery::ExternalDeclaration},
+        failure::Failure,
+    },
+};
 
 /// One version of an operation: what `#[idempotent_tool]` makes of a function.
 ///
@@ -71,7 +77,11 @@ pub trait SyncContext: Context {
     message = "a tool that works in `{Self}` cannot be an `async fn`",
     label = "needs a plain `fn`: it runs inside one database transaction"
 )]
-pub trait AsyncContext: Context {}
+pub trait AsyncContext: Context + Send + Sync {
+    /// Erases the types of a handler.
+    #[doc(hidden)]
+    fn erase<T: AsyncHandler<Context = Self>>() -> Self::Handler;
+}
 
 /// A context that the store `S` can provide.
 #[diagnostic::on_unimplemented(
@@ -86,10 +96,21 @@ pub trait RunsOn<S>: Context {
 
 /// A handler as the toolbox keeps it: by the kind of its effect.
 #[doc(hidden)]
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Effect {
-    /// Inside one SQLite transaction.
+    /// Inside one transaction of the store.
+    Transactional(TransactionalEffect),
+    /// Outside the database.
+    External(crate::effect::external::attempt::AttemptHandler),
+}
+
+/// A transactional handler, by the kind of its transaction.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum TransactionalEffect {
+    /// Of SQLite.
     #[cfg(feature = "sqlite")]
     Sqlite(crate::effect::tx::TxHandler),
 }
@@ -107,6 +128,17 @@ pub trait Handler: Tool {
         state: &State,
         arguments: Self::Arguments,
     ) -> Result<Self::Output, Failure>;
+}
+
+/// A tool whose handler is an `async` function.
+pub trait AsyncHandler: Tool {
+    /// Calls the user's function.
+    #[doc(hidden)]
+    fn call<'a>(
+        context: &'a Self::Context,
+        state: &'a State,
+        arguments: Self::Arguments,
+    ) -> impl Future<Output = Result<Self::Output, AttemptError>> + Send + 'a;
 }
 
 /// What one use of the attribute declares.
@@ -135,6 +167,8 @@ pub struct Declaration {
     pub open_world: bool,
     /// The tool's own authorizer.
     pub authorize: Option<crate::request::authorize::AuthorizeFn>,
+    /// How an external tool is tried and recovered; `None` for a transactional one.
+    pub external: Option<ExternalDeclaration>,
     /// The module that declares the tool.
     pub module: &'static str,
 }
@@ -312,7 +346,7 @@ impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
     label = "expected `Result<Output, Error>`",
     note = "a tool returns `Result<Output, Error>`; the error converts into `idempotent_tool::Failure`"
 )]
-pub trait HandlerResult: 'static {
+pub trait HandlerResult<Kind: FunctionKind = PlainFn>: 'static {
     /// The successful result.
     type Output: ToolOutput;
     /// The result with the error as the runtime takes it.
@@ -321,14 +355,42 @@ pub trait HandlerResult: 'static {
     ///
     /// The handler's.
     #[doc(hidden)]
-    fn into_result(self) -> Result<Self::Output, Failure>;
+    fn into_result(self) -> Result<Self::Output, Kind::Error>;
 }
 
-impl<T: ToolOutput, E: HandlerError> HandlerResult for Result<T, E> {
+impl<T: ToolOutput, E: HandlerError> HandlerResult<PlainFn> for Result<T, E> {
     type Output = T;
 
     fn into_result(self) -> Result<T, Failure> {
         self.map_err(HandlerError::into_failure)
+    }
+}
+
+impl<T: ToolOutput, E: ExternalError> HandlerResult<AsyncFn> for Result<T, E> {
+    type Output = T;
+
+    fn into_result(self) -> Result<T, AttemptError> {
+        self.map_err(ExternalError::into_attempt_error)
+    }
+}
+
+/// An error that an external handler may return.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the error of an external tool",
+    label = "says nothing of what became of the attempt",
+    note = "an external tool returns `AttemptError`: refused, not applied or ambiguous",
+    note = "implement `From<{Self}> for idempotent_tool::AttemptError`, or map the error to one"
+)]
+pub trait ExternalError: 'static {
+    /// The error as the runtime takes it.
+    #[doc(hidden)]
+    fn into_attempt_error(self) -> AttemptError;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<AttemptError> + 'static> ExternalError for E {
+    fn into_attempt_error(self) -> AttemptError {
+        self.into()
     }
 }
 

@@ -143,8 +143,7 @@ def a_crash_at_any_statement_leaves_one_note(options: Namespace) -> None:
         # Every statement in turn, up to the commit and including it.
         statement = run % last + 1
         version = VERSIONS[run % 2]
-        with scenario.database() as db:
-            notes = Server(options.server, db)
+        with scenario.database() as db, Server(options.server, db) as notes:
             env = {scenario.FAILPOINT: f"kill-after:{statement}"}
             notes.start(options.crash_server, env)
             doomed = notes_http.open_socket(notes.port)
@@ -165,7 +164,6 @@ def a_crash_at_any_statement_leaves_one_note(options: Namespace) -> None:
             check(retry["replayed"] == bool(committed), "a replay of what is there", retry)
             replays += retry["replayed"]
             check(len(scenario.note_ids(db)) == 1, "one note", statement)
-            notes.end(9)
     check(0 < replays < RUNS, "kills before and after the commit", replays)
 
 

@@ -70,9 +70,10 @@ class Http:
     def __enter__(self) -> "Http":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.notes.is_alive():
-            check(self.notes.end() == 0, "an orderly end", self.notes.process.returncode)
+    def __exit__(self, failure: type | None, *_: object) -> None:
+        with self.notes:
+            if failure is None and self.notes.is_alive():
+                check(self.notes.end() == 0, "an orderly end", self.notes.process.returncode)
 
     def serve(self, *denied: str) -> Target:
         """A server that denies these tools, from now on."""

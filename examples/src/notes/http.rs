@@ -97,7 +97,10 @@ impl Server {
         let endpoint = Router::new()
             .route_service("/mcp", mcp)
             .layer(middleware::from_fn_with_state(limits, read_body))
-            .layer(middleware::from_fn_with_state(tokens, authenticate));
+            .layer(middleware::from_fn_with_state(
+                (tokens, limits),
+                authenticate,
+            ));
         Ok(Self {
             listener,
             endpoint,
@@ -175,11 +178,15 @@ impl Server {
 }
 
 /// Lets a request pass that a token identifies; any other touches nothing.
-async fn authenticate(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
-    match tokens.caller(request.headers()) {
+async fn authenticate(
+    State((tokens, limits)): State<(Tokens, Limits)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let refusal = match tokens.caller(request.headers()) {
         Ok(Some(caller)) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            return next.run(request).await;
         }
         Ok(None) => {
             let challenge = HeaderValue::from_static("Bearer");
@@ -189,6 +196,18 @@ async fn authenticate(State(tokens): State<Tokens>, mut request: Request, next: 
             tracing::error!(%error, "nobody can be identified");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
+    };
+    discard(request.into_body(), limits).await;
+    refusal
+}
+
+/// Reads a body and keeps nothing of it: a client that still sends when the connection is
+/// closed may lose the answer.
+async fn discard(body: Body, limits: Limits) {
+    let mut body = Limited::new(body, limits.body);
+    let end = async { while let Some(Ok(_)) = body.frame().await {} };
+    if tokio::time::timeout(limits.reading, end).await.is_err() {
+        tracing::debug!("a refused request was not read to its end");
     }
 }
 

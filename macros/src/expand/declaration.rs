@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta};
 
-use crate::model::Tool;
+use crate::{
+    external::{External, Recovery},
+    model::Tool,
+};
 
 /// What the attribute and the doc comment say, as an expression and what it needs.
 pub(super) fn declaration(tool: &Tool) -> TokenStream {
@@ -32,6 +35,7 @@ pub(super) fn declaration(tool: &Tool) -> TokenStream {
     let retention = duration(tool.retention);
     let tombstone = duration(tool.tombstone);
     let deadline = duration(tool.deadline);
+    let external = option(tool.external.as_ref().map(external));
     quote! {
         #authorizer
         __idempotent_tool::Declaration {
@@ -46,7 +50,47 @@ pub(super) fn declaration(tool: &Tool) -> TokenStream {
             destructive: #destructive,
             open_world: #open_world,
             authorize: #authorize,
+            external: #external,
             module: ::core::module_path!(),
+        }
+    }
+}
+
+fn external(external: &External) -> TokenStream {
+    let recovery = match &external.recovery {
+        Recovery::ProviderKey { window } => {
+            let window = duration(*window);
+            quote!(ProviderKey { window: #window })
+        }
+        Recovery::Reconcile { path, settle } => {
+            let settle = duration(*settle);
+            let inquiry = quote_spanned!(Span::mixed_site()=> inquiry);
+            quote! {
+                Reconcile {
+                    ask: __idempotent_tool::Ask::new(|#inquiry| {
+                        __idempotent_tool::answer::<Self::Returned, _, _>(
+                            async move { #path(&#inquiry).await },
+                        )
+                    }),
+                    settle: #settle,
+                }
+            }
+        }
+        Recovery::Inspect { instruction } => quote!(Inspect { instruction: #instruction }),
+    };
+    let max_attempts = external.max_attempts;
+    let keep_request = external.keep_request;
+    let attempt_timeout = duration(external.attempt_timeout);
+    let wait = duration(external.wait);
+    let backoff = duration(external.backoff);
+    quote! {
+        __idempotent_tool::ExternalDeclaration {
+            recovery: __idempotent_tool::RecoveryDeclaration::#recovery,
+            attempt_timeout: #attempt_timeout,
+            max_attempts: #max_attempts,
+            wait: #wait,
+            backoff: #backoff,
+            keep_request: #keep_request,
         }
     }
 }

@@ -151,6 +151,7 @@ fn arguments_as_parameters() {
                             destructive: false,
                             open_world: false,
                             authorize: ::core::option::Option::None,
+                            external: ::core::option::Option::None,
                             module: ::core::module_path!(),
                         }
                     }
@@ -260,6 +261,7 @@ fn arguments_as_one_struct() {
                             destructive: true,
                             open_world: false,
                             authorize: ::core::option::Option::Some(__IDEMPOTENT_TOOL_AUTHORIZER),
+                            external: ::core::option::Option::None,
                             module: ::core::module_path!(),
                         }
                     }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "sqlite")]
 mod database_error;
+pub(crate) mod external;
 pub(crate) mod failure;
 pub(crate) mod transactional;
 #[cfg(feature = "sqlite")]

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    effect::failure::Failure,
+    effect::{external::outbox::Outbox, failure::Failure},
     operation::{
         id::OperationId,
         identity::Identity,
@@ -14,7 +14,7 @@ use crate::{
     reply::validate::ResultValidator,
     request::{arguments::InvalidArgument, arguments::fingerprint::Fingerprint, caller::Caller},
     store::StoreError,
-    tool::{Effect, State},
+    tool::{State, TransactionalEffect},
 };
 
 /// What one version of a transactional tool needs to run, compiled at `build()`.
@@ -26,7 +26,7 @@ pub(crate) struct TransactionalTool {
     pub(crate) retention: Duration,
     pub(crate) tombstone: Duration,
     pub(crate) max_result: usize,
-    pub(crate) effect: Effect,
+    pub(crate) effect: TransactionalEffect,
     pub(crate) result: ResultValidator,
 }
 
@@ -41,6 +41,8 @@ pub(crate) struct TransactionalCall {
     pub(crate) arguments: Value,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) state: Arc<State>,
+    /// Where the handler's `enqueue` finds external tools.
+    pub(crate) outbox: Arc<Outbox>,
     /// When the budget ends, on the clock's monotonic axis.
     pub(crate) deadline: Duration,
     /// The caller's span; the handler runs in a child of it.
@@ -78,17 +80,7 @@ pub(crate) enum Executed {
 impl TransactionalCall {
     /// Checks a handler's serialized result: the limit, then the schema.
     pub(crate) fn check_result(&self, result: &RawValue) -> Result<(), Failure> {
-        let bytes = result.get().len();
-        if bytes > self.tool.max_result {
-            return Err(Failure::new(
-                "result_too_large",
-                format!(
-                    "the tool's result has {bytes} bytes; its limit is {} (`max_result`)",
-                    self.tool.max_result
-                ),
-            ));
-        }
-        self.tool.result.check(result)
+        self.tool.result.check_within(self.tool.max_result, result)
     }
 }
 

@@ -6,11 +6,18 @@ use rusqlite::{CachedStatement, Connection, Params, Row, Statement};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    effect::transactional::{RunError, TransactionalCall},
+    effect::{
+        external::attempt::Attempt,
+        failure::Failure,
+        transactional::{RunError, TransactionalCall},
+    },
     operation::id::OperationId,
     request::caller::Caller,
     store::sqlite::{Guard, SqliteStore},
-    tool::{Context, Effect, Handler, RunsOn, State, SyncContext, ToolArguments, ToolOutput},
+    tool::{
+        Context, Effect, Handler, RunsOn, State, SyncContext, Tool, ToolArguments, ToolOutput,
+        TransactionalEffect,
+    },
 };
 
 /// The open transaction of one call: the first parameter of a transactional tool.
@@ -78,6 +85,34 @@ impl Tx {
     #[must_use]
     pub fn operation_id(&self) -> OperationId {
         self.operation_id
+    }
+
+    /// Enqueues a call of the external tool `T`: it commits together with this call, and the
+    /// worker has it carried out afterwards, under its own identity. A replay of this call
+    /// enqueues nothing.
+    ///
+    /// The tool's authorizer is asked now, for this caller. A `key` that is recorded for the
+    /// same arguments is left as it is; the operation's id is returned in both cases.
+    ///
+    /// # Errors
+    ///
+    /// When `T` is not registered in the toolbox, the authorizer denies, the arguments don't
+    /// fit, or the key belongs to other arguments or is expired.
+    pub fn enqueue<T: Tool<Context = Attempt>>(
+        &self,
+        key: &str,
+        arguments: &impl serde::Serialize,
+    ) -> Result<OperationId, Failure> {
+        let declaration = T::declaration();
+        let now = self.transaction.guard.wall();
+        let new = self.call.outbox.prepare(
+            &self.call.caller,
+            (declaration.name, declaration.version),
+            key,
+            arguments,
+            now,
+        )?;
+        crate::store::sqlite::enqueue(&self.transaction, &new)
     }
 
     /// What is left of the call's budget. A statement that runs past it is stopped.
@@ -245,6 +280,6 @@ impl SyncContext for Tx {
 
 impl RunsOn<SqliteStore> for Tx {
     fn effect(handler: TxHandler) -> Effect {
-        Effect::Sqlite(handler)
+        Effect::Transactional(TransactionalEffect::Sqlite(handler))
     }
 }

@@ -16,6 +16,8 @@ use crate::{
 pub(crate) enum Known {
     /// The arguments are to be compared under the receipt's version.
     Compare(Receipt),
+    /// An external operation without a result: its record tells more.
+    External(OperationId),
     /// The retention is over.
     Expired,
 }
@@ -39,6 +41,7 @@ pub(crate) enum Decision {
 pub(crate) fn recall(stored: Stored, now: Timestamp) -> Known {
     match stored {
         Stored::Receipt(receipt) if now < receipt.expires_at => Known::Compare(receipt),
+        Stored::External(operation_id) => Known::External(operation_id),
         Stored::Receipt(_) | Stored::Tombstone => Known::Expired,
     }
 }

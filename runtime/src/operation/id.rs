@@ -71,6 +71,14 @@ impl AttemptId {
     pub(crate) fn generate() -> Self {
         Self(Uuid::new_v4())
     }
+
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(Uuid::from_bytes(bytes))
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8; 16] {
+        self.0.as_bytes()
+    }
 }
 
 impl fmt::Display for AttemptId {

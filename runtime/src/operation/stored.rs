@@ -13,6 +13,8 @@ use crate::{
 pub(crate) enum Stored {
     /// A retained result.
     Receipt(Receipt),
+    /// An external operation that has not succeeded; its record tells more.
+    External(OperationId),
     /// What is left after the retention: the key is refused, nothing more is known.
     Tombstone,
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::{CANCEL_OPERATION, GET_OPERATION, schema};
 use crate::request::carrier::KeyPlace;
 
 /// A tool as it is listed to callers.
@@ -102,6 +103,79 @@ pub(crate) fn transactional(doc_comment: &str, retention: Duration, key_place: K
         ),
     };
     format!("{doc_comment}{separator}{how_to_call}")
+}
+
+/// The description of an external tool: its doc comment, then how to call it.
+pub(crate) fn external(doc_comment: &str, retention: Duration, key_place: KeyPlace) -> String {
+    let doc_comment = for_callers(doc_comment);
+    let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
+    let retention = words(retention);
+    let key = match key_place {
+        KeyPlace::Argument => {
+            "`idempotency_key` names one intended action. Generate a new one, such as a UUID, \
+             before the first attempt of each new action. Every attempt of one intended action \
+             reuses the same key and the same arguments: after a time-out, a lost connection or \
+             an answer that you did not see, repeat the call exactly, because a new key carries \
+             the action out a second time."
+        }
+        KeyPlace::Beside => {
+            "Each call carries, beside its arguments, an idempotency key that the host \
+             generates: it names one intended action. Every attempt of one intended action \
+             reuses the same key and the same arguments. After a time-out or a lost connection \
+             the host repeats the call with both."
+        }
+    };
+    format!(
+        "{doc_comment}{separator}{key} The action may take longer than the call: with `accepted` \
+         or `running`, ask {GET_OPERATION} with the reply's `operation_id` until it ends. With \
+         `outcome_unknown` the action may or may not have happened: ask {GET_OPERATION}, and do \
+         what `next_action` says; never use a new key for it. A key stays valid for {retention} \
+         after the action; then it is refused, not executed again. Keep the key with the \
+         arguments, and the `operation_id` of the reply, in whatever you persist or hand over to \
+         another agent."
+    )
+}
+
+/// The toolbox's own tool that tells the state of an operation.
+pub(crate) fn get_operation(results: &[&Value]) -> ToolDescription {
+    ToolDescription {
+        name: GET_OPERATION.into(),
+        title: Some("Get operation".into()),
+        description: "Tell what became of an operation, by the `operation_id` that a reply gave: \
+            its state, its result or error, its attempts so far, and when the server looks at it \
+            again. It changes nothing. An operation that is `accepted` or `running` can be asked \
+            about again after `retry_after_ms`."
+            .into(),
+        input_schema: schema::operation_input(),
+        output_schema: schema::inspection_output(results),
+        annotations: Annotations {
+            read_only: true,
+            destructive: false,
+            idempotent: true,
+            open_world: false,
+        },
+    }
+}
+
+/// The toolbox's own tool that stops an operation.
+pub(crate) fn cancel_operation(results: &[&Value]) -> ToolDescription {
+    ToolDescription {
+        name: CANCEL_OPERATION.into(),
+        title: Some("Cancel operation".into()),
+        description: "Ask that an operation is stopped, by the `operation_id` that a reply gave. \
+            One that has not begun is `cancelled`. One that has begun is `cancel_requested`: \
+            nothing more is started, but what was sent may still take effect; ask \
+            get_operation how it ended. One that has ended stays as it is."
+            .into(),
+        input_schema: schema::operation_input(),
+        output_schema: schema::output(results),
+        annotations: Annotations {
+            read_only: false,
+            destructive: true,
+            idempotent: true,
+            open_world: true,
+        },
+    }
 }
 
 /// The doc comment without the sections that are not for callers.

@@ -2,8 +2,11 @@
 
 use serde_json::{Value, value::RawValue};
 
-use super::{Reply, ReplyError};
-use crate::request::arguments::InvalidArgument;
+use super::{
+    Reply, ReplyError,
+    inspection::{Inspection, rfc3339},
+};
+use crate::{operation::record::AttemptRecord, request::arguments::InvalidArgument};
 
 /// Writes `reply` as one object; it can't fail, since the result is text already.
 pub(super) fn write(reply: &Reply) -> String {
@@ -31,6 +34,29 @@ pub(super) fn write(reply: &Reply) -> String {
     if let Some(next_action) = &reply.next_action {
         object.string("next_action", next_action);
     }
+    if let Some(inspection) = &reply.inspection {
+        write_inspection(&mut object, inspection);
+    }
+    object.finish()
+}
+
+fn write_inspection(object: &mut Object, inspection: &Inspection) {
+    let attempts: Vec<_> = inspection.attempts.iter().map(write_attempt).collect();
+    object.json("attempts", &format!("[{}]", attempts.join(",")));
+    if let Some(at) = inspection.next_check_at {
+        object.string("next_check_at", &rfc3339(at));
+    }
+    if let Some(at) = inspection.key_expires_at {
+        object.string("key_expires_at", &rfc3339(at));
+    }
+}
+
+fn write_attempt(attempt: &AttemptRecord) -> String {
+    let mut object = Object::with_capacity(128);
+    object.json("number", &attempt.number.to_string());
+    object.string("attempt_id", &attempt.attempt_id.to_string());
+    object.string("started_at", &rfc3339(attempt.started_at));
+    object.string("outcome", attempt.outcome.as_str());
     object.finish()
 }
 

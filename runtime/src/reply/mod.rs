@@ -1,6 +1,7 @@
 //! What a caller is told.
 
 pub(crate) mod describe;
+pub(crate) mod inspection;
 mod json;
 pub(crate) mod rejection;
 pub(crate) mod schema;
@@ -12,11 +13,17 @@ use std::{fmt, time::Duration};
 use serde::{Serialize, Serializer, ser};
 use serde_json::value::RawValue;
 
-use self::rejection::Rejection;
 pub use self::status::Status;
+use self::{inspection::Inspection, rejection::Rejection};
 use crate::{
     effect::failure::Failure, operation::id::OperationId, request::arguments::InvalidArgument,
 };
+
+/// The tool of a toolbox that tells the state of an operation.
+pub(crate) const GET_OPERATION: &str = "get_operation";
+
+/// The tool of a toolbox that stops an operation if it still can be stopped.
+pub(crate) const CANCEL_OPERATION: &str = "cancel_operation";
 
 /// What a call is answered with, rejections included: one JSON object that fits the
 /// tool's output schema.
@@ -36,6 +43,9 @@ pub struct Reply {
     result: Option<Box<RawValue>>,
     error: Option<ReplyError>,
     next_action: Option<String>,
+    inspection: Option<Inspection>,
+    /// It answers a question about an operation, which went well whatever the state is.
+    about: bool,
 }
 
 /// Why there is no result.
@@ -93,6 +103,68 @@ impl Reply {
         }
     }
 
+    /// An external operation that has not ended: `next_action` says how to learn more.
+    pub(crate) fn pending(
+        status: Status,
+        operation_id: OperationId,
+        replayed: bool,
+        next_action: String,
+    ) -> Self {
+        Self {
+            operation_id: Some(operation_id),
+            replayed: Some(replayed),
+            retry_after: Some(RETRY_AFTER_PENDING),
+            next_action: Some(next_action),
+            ..Self::new(status)
+        }
+    }
+
+    /// An external operation's retained failure; a `retryable` one applied nothing, and the
+    /// same key may run again.
+    pub(crate) fn failed_operation(
+        tool: &str,
+        operation_id: OperationId,
+        replayed: bool,
+        retryable: bool,
+        (code, message): (&str, &str),
+    ) -> Self {
+        Self {
+            operation_id: Some(operation_id),
+            replayed: Some(replayed),
+            retryable: Some(retryable),
+            error: Some(ReplyError {
+                code: code.to_owned(),
+                message: message.to_owned(),
+                details: Vec::new(),
+            }),
+            next_action: retryable.then(|| repeat(tool)),
+            ..Self::new(Status::Failed)
+        }
+    }
+
+    /// An external operation that was stopped before it took effect.
+    pub(crate) fn cancelled(operation_id: OperationId, replayed: bool) -> Self {
+        Self {
+            operation_id: Some(operation_id),
+            replayed: Some(replayed),
+            retryable: Some(false),
+            ..Self::new(Status::Cancelled)
+        }
+    }
+
+    /// The reply as the answer to a question about the operation.
+    pub(crate) fn about(mut self, inspection: Option<Inspection>) -> Self {
+        self.about = true;
+        self.inspection = inspection;
+        self
+    }
+
+    /// The reply of a call that an earlier one may have made.
+    pub(crate) fn with_replayed(mut self, replayed: bool) -> Self {
+        self.replayed = Some(replayed);
+        self
+    }
+
     /// The call was refused before anything of it ran, or was rolled back whole.
     pub(crate) fn rejected(tool: &str, rejection: Rejection) -> Self {
         Self {
@@ -118,6 +190,8 @@ impl Reply {
             result: None,
             error: None,
             next_action: None,
+            inspection: None,
+            about: false,
         }
     }
 
@@ -178,9 +252,13 @@ impl Reply {
     }
 
     /// Whether the caller must not go on as if the action had been carried out: the status
-    /// is `failed`, `rejected`, `cancelled` or `outcome_unknown`.
+    /// is `failed`, `rejected`, `cancelled` or `outcome_unknown`. An answer of
+    /// `get_operation` or `cancel_operation` is one if it is `rejected`.
     #[must_use]
     pub fn is_error(&self) -> bool {
+        if self.about {
+            return self.status == Status::Rejected;
+        }
         match self.status {
             Status::Failed | Status::Rejected | Status::Cancelled | Status::OutcomeUnknown => true,
             Status::Accepted | Status::Running | Status::Succeeded | Status::CancelRequested => {
@@ -239,8 +317,14 @@ impl fmt::Debug for Reply {
     }
 }
 
+/// When to look again at an operation that has not ended.
+const RETRY_AFTER_PENDING: Duration = Duration::from_secs(1);
+
 /// The next action of a call that is settled by repeating it.
-fn repeat(tool: &str) -> String {
+pub(crate) fn repeat(tool: &str) -> String {
+    if tool == GET_OPERATION || tool == CANCEL_OPERATION {
+        return format!("Call {tool} again with the same operation_id");
+    }
     format!("Call {tool} again with the same idempotency_key and arguments")
 }
 

@@ -35,6 +35,8 @@ pub(crate) enum Rejection {
     AuthorizationUnavailable,
     /// There is no such tool.
     NotFound,
+    /// There is no such operation, or none that this caller may know of.
+    NoSuchOperation,
     /// The wait for the queue, a lock or the key's owner used the deadline up.
     Busy {
         /// When to come back.
@@ -58,7 +60,7 @@ impl Rejection {
             Self::VersionConflict { .. } => "version_conflict",
             Self::KeyExpired => "key_expired",
             Self::Unauthenticated | Self::Denied | Self::AuthorizationUnavailable => "denied",
-            Self::NotFound => "not_found",
+            Self::NotFound | Self::NoSuchOperation => "not_found",
             Self::Busy { .. } => "busy",
             Self::DeadlineExceeded => "deadline_exceeded",
             Self::Storage { .. } => "storage",
@@ -87,6 +89,7 @@ impl Rejection {
                 format!("whether this caller may call `{tool}` can't be established now")
             }
             Self::NotFound => "there is no such tool".into(),
+            Self::NoSuchOperation => "there is no such operation".into(),
             Self::Busy { .. } => "the server was busy until the deadline of the call; nothing was \
                 written"
                 .into(),
@@ -109,7 +112,8 @@ impl Rejection {
             | Self::KeyExpired
             | Self::Unauthenticated
             | Self::Denied
-            | Self::NotFound => false,
+            | Self::NotFound
+            | Self::NoSuchOperation => false,
         }
     }
 
@@ -155,6 +159,10 @@ impl Rejection {
                 format!("Obtain permission to call {tool}; another idempotency_key changes nothing")
             }
             Self::NotFound => "List the tools and call one of them by its exact name".into(),
+            Self::NoSuchOperation => {
+                "Use the operation_id exactly as a reply gave it, in the scope that it came from"
+                    .into()
+            }
             Self::AuthorizationUnavailable | Self::Busy { .. } | Self::DeadlineExceeded => {
                 repeat(tool)
             }
@@ -216,6 +224,7 @@ pub(crate) mod tests {
             Rejection::Denied,
             Rejection::AuthorizationUnavailable,
             Rejection::NotFound,
+            Rejection::NoSuchOperation,
             Rejection::Busy {
                 retry_after: Duration::from_millis(250),
             },

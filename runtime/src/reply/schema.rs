@@ -3,10 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use super::Status;
-use crate::request::{
-    arguments::SchemaError,
-    carrier::KeyPlace,
-    key::{ARGUMENT, MAX_CODE_POINTS},
+use crate::{
+    operation::record::AttemptOutcome,
+    request::{
+        arguments::SchemaError,
+        carrier::KeyPlace,
+        key::{ARGUMENT, MAX_CODE_POINTS},
+    },
 };
 
 /// A first and a last character that are no white space, and no control character between
@@ -134,6 +137,62 @@ pub(crate) fn output(results: &[&Value]) -> Map<String, Value> {
         ("required".into(), json!(["status"])),
         ("additionalProperties".into(), false.into()),
     ])
+}
+
+/// The schema of what `get_operation` and `cancel_operation` are sent.
+pub(crate) fn operation_input() -> Map<String, Value> {
+    let properties = json!({
+        "operation_id": {
+            "type": "string",
+            "pattern": "^op_[0-9a-f]{32}$",
+            "description": "The handle that a reply gave.",
+        },
+    });
+    Map::from_iter([
+        ("type".into(), "object".into()),
+        ("properties".into(), properties),
+        ("required".into(), json!(["operation_id"])),
+        ("additionalProperties".into(), false.into()),
+    ])
+}
+
+/// The schema of the replies of `get_operation`: an operation's own, whose tools have these
+/// `results`, and what is known of its attempts.
+pub(crate) fn inspection_output(results: &[&Value]) -> Map<String, Value> {
+    let mut output = output(results);
+    let time = |description: &str| json!({ "type": "string", "format": "date-time", "description": description });
+    if let Some(Value::Object(properties)) = output.get_mut("properties") {
+        properties.insert(
+            "attempts".into(),
+            json!({
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "number": { "type": "integer", "minimum": 1 },
+                        "attempt_id": { "type": "string" },
+                        "started_at": { "type": "string", "format": "date-time" },
+                        "outcome": {
+                            "type": "string",
+                            "enum": AttemptOutcome::ALL.map(AttemptOutcome::as_str),
+                        },
+                    },
+                    "required": ["number", "attempt_id", "started_at", "outcome"],
+                    "additionalProperties": false,
+                },
+                "description": "The attempts so far.",
+            }),
+        );
+        properties.insert(
+            "next_check_at".into(),
+            time("When the server looks at the operation by itself."),
+        );
+        properties.insert(
+            "key_expires_at".into(),
+            time("From when the idempotency_key is refused."),
+        );
+    }
+    output
 }
 
 /// The schema of `result`: the versions' one schema, or any of theirs.

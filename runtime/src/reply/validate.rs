@@ -45,6 +45,20 @@ impl ResultValidator {
         &self.schema
     }
 
+    /// Refuses a result that is larger than `max_bytes`, or that a strict client would refuse.
+    pub(crate) fn check_within(&self, max_bytes: usize, result: &RawValue) -> Result<(), Failure> {
+        let bytes = result.get().len();
+        if max_bytes < bytes {
+            return Err(Failure::new(
+                "result_too_large",
+                format!(
+                    "the tool's result has {bytes} bytes; its limit is {max_bytes} (`max_result`)"
+                ),
+            ));
+        }
+        self.check(result)
+    }
+
     /// Refuses a result that a strict client would refuse.
     pub(crate) fn check(&self, result: &RawValue) -> Result<(), Failure> {
         let result: Value = serde_json::from_str(result.get()).map_err(|error| {

@@ -79,6 +79,18 @@ impl Scope {
         &self.text
     }
 
+    /// The scope that the ledger holds as `text`.
+    pub(crate) fn from_text(text: &Arc<str>) -> Option<Self> {
+        let [account, principal, workspace]: [Option<Box<str>>; 3] =
+            serde_json::from_str(text).ok()?;
+        Some(Self {
+            account,
+            principal,
+            workspace,
+            text: Arc::clone(text),
+        })
+    }
+
     pub(crate) fn text(&self) -> &Arc<str> {
         &self.text
     }

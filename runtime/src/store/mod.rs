@@ -1,11 +1,17 @@
 //! Where operations are kept. A store persists what the core decides; it decides nothing.
 
-use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc};
+use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
-    clock::Clock,
+    clock::{Clock, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
-    operation::{identity::Identity, stored::Stored},
+    operation::{
+        id::OperationId,
+        identity::Identity,
+        record::{NewOperation, Record},
+        state::Refusal,
+        stored::Stored,
+    },
     request::contract::Contract,
 };
 
@@ -38,9 +44,9 @@ pub(crate) enum Wait {
 }
 
 /// A store as the toolbox drives it.
-pub(crate) trait Backend: fmt::Debug + Send + Sync {
+pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// The clock that the store was opened with.
-    fn clock(&self) -> &dyn Clock;
+    fn clock(&self) -> &Arc<dyn Clock>;
 
     /// Records the contracts in one transaction and returns their rows' ids, in order.
     ///
@@ -65,6 +71,43 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 
     /// Runs a call: look-up, handler, receipt and commit in one transaction.
     fn execute(&self, call: TransactionalCall, wait: Wait) -> BoxFuture<'_, Executed>;
+}
+
+/// A decision about an operation: changes its record, or says why it doesn't.
+///
+/// It may be asked again after a commit whose answer was lost, and finds then what it did.
+pub(crate) type Decide = Box<dyn Fn(&mut Record) -> Result<(), Refusal> + Send + Sync>;
+
+/// What became of a decision: the record after it, or why it changed nothing and the record
+/// as it is.
+pub(crate) type Decided = Result<Record, (Refusal, Record)>;
+
+/// A store of external operations. Each method is one short transaction.
+pub(crate) trait ExternalBackend {
+    /// Records an operation, or finds what is recorded of its identity.
+    fn accept(
+        &self,
+        new: NewOperation,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Option<Stored>, StoreError>>;
+
+    /// The record of an external operation, without the write lock.
+    fn load(&self, id: OperationId) -> BoxFuture<'_, Result<Option<Record>, StoreError>>;
+
+    /// Up to `limit` operations that a worker has to look at, without the write lock.
+    fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<OperationId>, StoreError>>;
+
+    /// Reads a record, has it decided upon, and writes what was decided, in one
+    /// transaction. `None` if there is no such operation.
+    fn decide(
+        &self,
+        id: OperationId,
+        decide: Decide,
+    ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>>;
 }
 
 /// What went wrong in a store. The source stays on the server.

@@ -9,14 +9,24 @@ use std::{
 
 use schemars::Schema;
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use super::{
     BuildError, Inner, Toolbox,
-    registered::{Group, Version},
+    registered::{Group, Kind, Version},
 };
 use crate::{
-    effect::transactional::TransactionalTool,
+    effect::{
+        external::{
+            executor::Executor,
+            outbox::{Destination, Outbox},
+            tool::ExternalTool,
+            worker,
+        },
+        transactional::TransactionalTool,
+    },
     reply::{
+        CANCEL_OPERATION, GET_OPERATION,
         describe::{self, Annotations, ToolDescription},
         schema,
         validate::{ReplyCheck, ResultValidator},
@@ -28,14 +38,14 @@ use crate::{
         carrier::KeyPlace,
         contract::{Contract, breaking_changes},
     },
-    store::{Store, StoreHandle},
+    store::{Backend, Store, StoreHandle},
     tool::{
         ArgumentDefault, Declaration, Effect, Need, RunsOn, State, Tool, ToolArguments, ToolOutput,
     },
 };
 
 /// Tools of the toolbox itself, listed once an external tool is registered.
-const RESERVED: [&str; 2] = ["get_operation", "cancel_operation"];
+const RESERVED: [&str; 2] = [GET_OPERATION, CANCEL_OPERATION];
 
 /// Collects tools, their authorizer and their state.
 #[must_use = "a builder does nothing until `build` is called"]
@@ -45,6 +55,7 @@ pub struct ToolboxBuilder<S> {
     state: State,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
+    runtime: Option<Handle>,
     marker: PhantomData<fn(S)>,
 }
 
@@ -78,6 +89,7 @@ impl<S: Store> ToolboxBuilder<S> {
             state: State::default(),
             key_place: KeyPlace::Argument,
             registrations: Vec::new(),
+            runtime: None,
             marker: PhantomData,
         }
     }
@@ -118,6 +130,13 @@ impl<S: Store> ToolboxBuilder<S> {
         self
     }
 
+    /// The tokio runtime, with its time driver, that runs attempts of external tools and their
+    /// worker. The one in which [`build`](Self::build) is called is taken otherwise.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
     /// Registers a tool, by the type of the function's name. Several versions of one
     /// operation are registered one by one; the listing shows the highest.
     pub fn tool<T: Tool>(mut self) -> Self
@@ -149,6 +168,7 @@ impl<S: Store> ToolboxBuilder<S> {
             self.state,
             self.key_place,
             self.registrations,
+            self.runtime,
         )
     }
 }
@@ -167,6 +187,7 @@ fn build(
     state: State,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
+    runtime: Option<Handle>,
 ) -> Result<Toolbox, BuildError> {
     let by_name = compile(registrations, authorizer, &state)?;
 
@@ -195,11 +216,75 @@ fn build(
             groups.insert(Arc::clone(&group.name), group);
         }
     }
+    open(backend, groups, Arc::new(state), key_place, runtime)
+}
+
+/// The toolbox of these tools; with external ones among them, its worker is at work.
+fn open(
+    backend: Arc<dyn Backend>,
+    groups: BTreeMap<Arc<str>, Group>,
+    state: Arc<State>,
+    key_place: KeyPlace,
+    runtime: Option<Handle>,
+) -> Result<Toolbox, BuildError> {
+    let mut listing: BTreeMap<_, _> = groups
+        .values()
+        .map(|group| (group.description.name.clone(), group.description.clone()))
+        .collect();
+    let mut own_checks = BTreeMap::new();
+    let mut outbox = Outbox::default();
+    let mut tools = Vec::new();
+    for group in groups.values() {
+        for version in group.older.iter().chain([&group.highest]) {
+            let Kind::External(tool) = &version.kind else {
+                continue;
+            };
+            tools.push(Arc::clone(tool));
+            outbox.add(Destination {
+                tool: Arc::clone(tool),
+                arguments: Arc::clone(&version.arguments),
+                authorizer: group.authorizer.clone(),
+            });
+        }
+    }
+    let mut executor = None;
+    if let Some(first) = tools.first() {
+        let results: Vec<_> = tools.iter().map(|tool| tool.result.schema()).collect();
+        for description in [
+            describe::get_operation(&results),
+            describe::cancel_operation(&results),
+        ] {
+            let name = match description.name.as_str() {
+                GET_OPERATION => GET_OPERATION,
+                _ => CANCEL_OPERATION, // There are these two.
+            };
+            let check = ReplyCheck::compile(&description.output_schema).map_err(|error| {
+                BuildError::Schema {
+                    operation: name.into(),
+                    message: error.to_string(),
+                }
+            })?;
+            own_checks.insert(name, check);
+            listing.insert(description.name.clone(), description);
+        }
+        let Some(runtime) = runtime.or_else(|| Handle::try_current().ok()) else {
+            return Err(BuildError::NoRuntime {
+                tool: first.name.to_string(),
+            });
+        };
+        let started = Executor::new(Arc::clone(&backend), Arc::clone(&state), tools, runtime);
+        worker::start(&started);
+        executor = Some(started);
+    }
     Ok(Toolbox {
         inner: Arc::new(Inner {
             backend,
             groups,
-            state: Arc::new(state),
+            state,
+            listing,
+            own_checks,
+            executor,
+            outbox: Arc::new(outbox),
             key_place,
         }),
     })
@@ -305,44 +390,71 @@ fn group(
         operation: declaration.operation(),
         message: error.to_string(),
     };
+    let name = Arc::<str>::from(name);
     Ok(Some(Group {
-        name: Arc::from(name),
         authorizer,
         reply: ReplyCheck::compile(&output_schema).map_err(unfit)?,
         description: ToolDescription {
-            name: name.into(),
+            name: name.to_string(),
             title: declaration.title.map(Into::into),
-            description: describe::transactional(
-                declaration.description,
-                declaration.retention,
-                key_place,
-            ),
+            description: match declaration.external {
+                None => describe::transactional(
+                    declaration.description,
+                    declaration.retention,
+                    key_place,
+                ),
+                Some(_) => {
+                    describe::external(declaration.description, declaration.retention, key_place)
+                }
+            },
             input_schema: schema::input(highest.arguments.schema(), key_place).map_err(unfit)?,
             output_schema,
             annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
         },
-        highest: version(highest, contract_id),
+        highest: version(&name, highest, contract_id)?,
         older: versions
             .into_iter()
-            .map(|(tool, id)| version(tool, id))
-            .collect(),
+            .map(|(tool, id)| version(&name, tool, id))
+            .collect::<Result<_, _>>()?,
+        name,
     }))
 }
 
-fn version(tool: Compiled, contract_id: i64) -> Version {
+fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version, BuildError> {
     let declaration = tool.declaration;
-    Version {
-        number: declaration.version,
-        arguments: tool.arguments,
-        deadline: declaration.deadline,
-        tool: Arc::new(TransactionalTool {
+    let max_result = usize::try_from(declaration.max_result).unwrap_or(usize::MAX);
+    let kind = match (tool.effect, declaration.external) {
+        (Effect::Transactional(effect), None) => Kind::Transactional(Arc::new(TransactionalTool {
             version: declaration.version,
             contract_id,
             retention: declaration.retention,
             tombstone: declaration.tombstone,
-            max_result: usize::try_from(declaration.max_result).unwrap_or(usize::MAX),
-            effect: tool.effect,
+            max_result,
+            effect,
             result: tool.result,
-        }),
-    }
+        })),
+        (Effect::External(handler), Some(declared)) => Kind::External(Arc::new(ExternalTool {
+            name: Arc::clone(name),
+            version: declaration.version,
+            contract_id,
+            retention: declaration.retention,
+            tombstone: declaration.tombstone,
+            deadline: declaration.deadline,
+            max_result,
+            handler,
+            result: tool.result,
+            declared,
+        })),
+        (Effect::Transactional(_), Some(_)) | (Effect::External(_), None) => {
+            return Err(BuildError::EffectMismatch {
+                operation: declaration.operation(),
+            });
+        }
+    };
+    Ok(Version {
+        number: declaration.version,
+        arguments: Arc::new(tool.arguments),
+        deadline: declaration.deadline,
+        kind,
+    })
 }

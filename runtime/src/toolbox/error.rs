@@ -38,6 +38,22 @@ pub enum BuildError {
         /// The type as rustc writes it.
         type_name: &'static str,
     },
+    /// An external tool has no tokio runtime to run in.
+    #[error(
+        "the external tool `{tool}` needs a tokio runtime; build the toolbox inside one, or name it with `.runtime(..)`"
+    )]
+    #[non_exhaustive]
+    NoRuntime {
+        /// The tool's name.
+        tool: String,
+    },
+    /// A tool that was written by hand declares another effect than its handler has.
+    #[error("`{operation}` declares another kind of effect than its handler has")]
+    #[non_exhaustive]
+    EffectMismatch {
+        /// The operation, `name:vN`.
+        operation: String,
+    },
     /// The arguments' or the result's schema can't be advertised.
     #[error("the schema of `{operation}` can't be advertised: {message}")]
     #[non_exhaustive]

@@ -2,12 +2,13 @@
 
 mod builder;
 mod error;
+mod external;
 mod registered;
 mod typed;
 
 use std::{
     collections::BTreeMap,
-    fmt,
+    fmt, future,
     pin::pin,
     sync::Arc,
     task::{Context, Poll, Waker},
@@ -17,21 +18,27 @@ use std::{
 use serde_json::{Map, Value};
 use tracing::Instrument;
 
-use self::registered::{Group, Version};
 pub use self::{
     builder::ToolboxBuilder,
     error::BuildError,
     typed::{CallError, Completed},
 };
+use self::{
+    external::ExternalCall,
+    registered::{Group, Kind, Version},
+};
 use crate::{
     clock::Timestamp,
-    effect::transactional::{Executed, RunError, TransactionalCall},
+    effect::{
+        external::{executor::Executor, outbox::Outbox},
+        transactional::{Executed, RunError, TransactionalCall},
+    },
     operation::{
         decision::{Decision, Known, decide, recall},
         identity::Identity,
-        stored::Stored,
+        stored::{Receipt, Stored},
     },
-    reply::{Reply, describe::ToolDescription, rejection::Rejection},
+    reply::{Reply, describe::ToolDescription, rejection::Rejection, validate::ReplyCheck},
     request::{
         arguments::{InvalidArgument, as_object, fingerprint::Fingerprint},
         authorize::{Access, Asked},
@@ -39,7 +46,7 @@ use crate::{
         carrier::{CarriedKeys, KeyPlace},
         key::IdempotencyKey,
     },
-    store::{Backend, Store, StoreError, Wait},
+    store::{Backend, BoxFuture, Store, StoreError, Wait},
     tool::State,
 };
 
@@ -58,6 +65,13 @@ struct Inner {
     backend: Arc<dyn Backend>,
     groups: BTreeMap<Arc<str>, Group>,
     state: Arc<State>,
+    /// What is listed, the toolbox's own tools included, by name.
+    listing: BTreeMap<String, ToolDescription>,
+    /// The checks of the toolbox's own tools' replies.
+    own_checks: BTreeMap<&'static str, ReplyCheck>,
+    /// Present if an external tool is registered.
+    executor: Option<Arc<Executor>>,
+    outbox: Arc<Outbox>,
     key_place: KeyPlace,
 }
 
@@ -70,13 +84,13 @@ impl Toolbox {
     /// What to list: one entry per tool, of its highest version, sorted by name.
     #[must_use]
     pub fn list(&self) -> impl ExactSizeIterator<Item = &ToolDescription> {
-        self.inner.groups.values().map(|group| &group.description)
+        self.inner.listing.values()
     }
 
     /// The entry of [`list`](Self::list) with this name.
     #[must_use]
     pub fn describe(&self, tool: &str) -> Option<&ToolDescription> {
-        self.inner.groups.get(tool).map(|group| &group.description)
+        self.inner.listing.get(tool)
     }
 
     /// Calls `tool` with its arguments and `idempotency_key` in one object.
@@ -115,10 +129,8 @@ impl Toolbox {
     /// See [`call`](Self::call). The call runs in this thread when no other one runs or
     /// waits. Don't use it in an async task: it blocks the task's thread.
     pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
-        ready(
-            self.inner
-                .call(caller, tool, Input::whole(arguments), Wait::Blocking),
-        )
+        self.inner
+            .block_on(caller, tool, Input::whole(arguments))
     }
 }
 
@@ -152,8 +164,34 @@ impl Input {
 }
 
 impl Inner {
+    /// Calls from a thread that may block.
+    fn block_on(self: &Arc<Self>, caller: &Caller, tool: &str, input: Input) -> Reply {
+        let external = match self.groups.get(tool) {
+            Some(group) => group.is_external(),
+            None => true, // One of the toolbox's own tools, or none.
+        };
+        let Some(executor) = self.executor.as_ref().filter(|_| external) else {
+            return ready(self.call(caller, tool, input, Wait::Blocking));
+        };
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        let (inner, caller, name) = (Arc::clone(self), caller.clone(), tool.to_owned());
+        executor.spawn(async move {
+            let reply = inner.call(&caller, &name, input, Wait::Async).await;
+            // The receiver waits until the answer comes or this task is gone.
+            let _ = answer.send(reply);
+        });
+        answered
+            .recv()
+            .unwrap_or_else(|_| Reply::rejected(tool, Rejection::Storage { retryable: true }))
+    }
+
     async fn call(&self, caller: &Caller, tool: &str, input: Input, wait: Wait) -> Reply {
         let Some(group) = self.groups.get(tool) else {
+            if let Input::Whole { arguments, .. } = input
+                && let Some(reply) = self.own_tool(caller, tool, arguments).await
+            {
+                return reply;
+            }
             return Reply::rejected(tool, Rejection::NotFound);
         };
         let span = tracing::debug_span!(
@@ -205,17 +243,29 @@ impl Inner {
         } else {
             None
         };
+        let external = ExternalCall { caller, started };
         if let Some(stored) = recorded {
             let fingerprint = prepared.map(|prepared| prepared.fingerprint);
-            return self.recorded(group, asked, &arguments, fingerprint, stored);
+            return self
+                .recorded(group, asked, &arguments, fingerprint, stored, external)
+                .await;
         }
 
         let prepared = prepared.map_err(Rejection::InvalidArguments)?;
+        let tool = match &asked.kind {
+            Kind::Transactional(tool) => tool,
+            Kind::External(tool) => {
+                return self
+                    .call_external(group, asked, tool, identity, &arguments, prepared, external)
+                    .await;
+            }
+        };
         let fingerprint = prepared.fingerprint;
         let call = TransactionalCall {
             identity,
             caller: caller.clone(),
-            tool: Arc::clone(&asked.tool),
+            tool: Arc::clone(tool),
+            outbox: Arc::clone(&self.outbox),
             arguments: prepared.arguments,
             fingerprint,
             state: Arc::clone(&self.state),
@@ -229,7 +279,8 @@ impl Inner {
                 receipt.result,
             )),
             Executed::Found(stored) => {
-                self.recorded(group, asked, &arguments, Ok(fingerprint), stored)
+                self.recorded(group, asked, &arguments, Ok(fingerprint), stored, external)
+                    .await
             }
             Executed::RolledBack(RunError::Failed(failure)) => {
                 Ok(Reply::failed(&group.name, &failure))
@@ -257,42 +308,52 @@ impl Inner {
     /// What a call gets whose identity is recorded: a replay, or a reason why not.
     ///
     /// `prepared` is what the arguments came to under the version that was asked for.
-    fn recorded(
-        &self,
-        group: &Group,
-        asked: &Version,
-        arguments: &Map<String, Value>,
+    /// Boxed, since an external call that finds another's operation comes here again.
+    fn recorded<'a>(
+        &'a self,
+        group: &'a Group,
+        asked: &'a Version,
+        arguments: &'a Map<String, Value>,
         prepared: Result<Fingerprint, Vec<InvalidArgument>>,
         stored: Stored,
-    ) -> Result<Reply, Rejection> {
-        let receipt = match recall(stored, Timestamp::now(self.backend.clock())) {
+        call: ExternalCall<'a>,
+    ) -> BoxFuture<'a, Result<Reply, Rejection>> {
+        let now = Timestamp::now(&**self.backend.clock());
+        let receipt = match recall(stored, now) {
             Known::Compare(receipt) => receipt,
-            Known::Expired => return Err(Rejection::KeyExpired),
-        };
-        let Some(executed) = group.version(receipt.version) else {
-            return Err(Rejection::VersionConflict {
-                recorded: receipt.version,
-            });
-        };
-        let fingerprint = if executed.number == asked.number {
-            prepared.map_err(Rejection::InvalidArguments)?
-        } else {
-            let trimmed = executed
-                .arguments
-                .without_newer_defaults(arguments, &asked.arguments);
-            match (executed.arguments.prepare(&trimmed), prepared) {
-                (Ok(prepared), _) => prepared.fingerprint,
-                (Err(_), Ok(_)) => return Err(Rejection::PayloadConflict),
-                (Err(_), Err(details)) => return Err(Rejection::InvalidArguments(details)),
+            Known::External(id) => {
+                return Box::pin(self.recorded_external(group, asked, arguments, id, call));
             }
+            Known::Expired => return Box::pin(future::ready(Err(Rejection::KeyExpired))),
         };
-        match decide(receipt, &fingerprint) {
-            Decision::Replay {
-                operation_id,
-                result,
-            } => Ok(Reply::succeeded(operation_id, true, result)),
-            Decision::PayloadConflict => Err(Rejection::PayloadConflict),
-        }
+        let reply = replay(group, asked, arguments, prepared, receipt);
+        Box::pin(future::ready(reply))
+    }
+}
+
+fn replay(
+    group: &Group,
+    asked: &Version,
+    arguments: &Map<String, Value>,
+    prepared: Result<Fingerprint, Vec<InvalidArgument>>,
+    receipt: Receipt,
+) -> Result<Reply, Rejection> {
+    let Some(executed) = group.version(receipt.version) else {
+        return Err(Rejection::VersionConflict {
+            recorded: receipt.version,
+        });
+    };
+    let fingerprint = if executed.number == asked.number {
+        prepared.map_err(Rejection::InvalidArguments)?
+    } else {
+        executed.prepare_for(asked, arguments)?.fingerprint
+    };
+    match decide(receipt, &fingerprint) {
+        Decision::Replay {
+            operation_id,
+            result,
+        } => Ok(Reply::succeeded(operation_id, true, result)),
+        Decision::PayloadConflict => Err(Rejection::PayloadConflict),
     }
 }
 

@@ -2,10 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::{Map, Value};
+
 use crate::{
-    effect::transactional::TransactionalTool,
-    reply::{describe::ToolDescription, validate::ReplyCheck},
-    request::{arguments::CompiledArguments, authorize::Authorizer},
+    effect::{external::tool::ExternalTool, transactional::TransactionalTool},
+    reply::{describe::ToolDescription, rejection::Rejection, validate::ReplyCheck},
+    request::{
+        arguments::{CompiledArguments, Prepared},
+        authorize::Authorizer,
+    },
 };
 
 /// All registered versions of one operation.
@@ -22,12 +27,53 @@ pub(super) struct Group {
 /// One version: `name:vNUMBER`.
 pub(super) struct Version {
     pub(super) number: u32,
-    pub(super) arguments: CompiledArguments,
+    pub(super) arguments: Arc<CompiledArguments>,
     pub(super) deadline: Duration,
-    pub(super) tool: Arc<TransactionalTool>,
+    pub(super) kind: Kind,
+}
+
+/// A version by the kind of its effect.
+pub(super) enum Kind {
+    Transactional(Arc<TransactionalTool>),
+    External(Arc<ExternalTool>),
+}
+
+impl Version {
+    /// The request that `arguments` make under this version, which executed; `asked` is the
+    /// version that they were sent to.
+    pub(super) fn prepare_for(
+        &self,
+        asked: &Self,
+        arguments: &Map<String, Value>,
+    ) -> Result<Prepared, Rejection> {
+        if self.number == asked.number {
+            return asked
+                .arguments
+                .prepare(arguments)
+                .map_err(Rejection::InvalidArguments);
+        }
+        let trimmed = self
+            .arguments
+            .without_newer_defaults(arguments, &asked.arguments);
+        match (
+            self.arguments.prepare(&trimmed),
+            asked.arguments.prepare(arguments),
+        ) {
+            (Ok(prepared), _) => Ok(prepared),
+            (Err(_), Ok(_)) => Err(Rejection::PayloadConflict),
+            (Err(_), Err(details)) => Err(Rejection::InvalidArguments(details)),
+        }
+    }
 }
 
 impl Group {
+    /// Whether a call may have an effect outside the database.
+    pub(super) fn is_external(&self) -> bool {
+        std::iter::once(&self.highest)
+            .chain(&self.older)
+            .any(|version| matches!(version.kind, Kind::External(_)))
+    }
+
     pub(super) fn version(&self, number: u32) -> Option<&Version> {
         std::iter::once(&self.highest)
             .chain(&self.older)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Input, Toolbox, ready};
+use super::{Input, Toolbox};
 use crate::{
     operation::id::OperationId,
     reply::Reply,
@@ -106,7 +106,7 @@ impl Toolbox {
     {
         let input = typed_input::<T>(key, arguments)?;
         let tool = T::declaration().name;
-        completed(ready(self.inner.call(caller, tool, input, Wait::Blocking)))
+        completed(self.inner.block_on(caller, tool, input))
     }
 }
 

@@ -20,10 +20,10 @@ use std::{
     sync::{Barrier, mpsc},
     task::{Context, Poll, Waker},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use idempotent_tool::{Caller, SqliteStore, Toolbox};
+use idempotent_tool::{Caller, ManualClock, SqliteStore, Toolbox};
 use idempotent_tool_tests::{caller, create_notes, toolbox};
 use rusqlite::Connection;
 use serde_json::json;
@@ -75,9 +75,11 @@ fn distinct(db: &str, prefix: &str, threads: usize, calls: usize) -> Result<(), 
     Ok(())
 }
 
-/// The calls wait behind one piece of work, and so run together.
+/// The calls wait behind one piece of work, and so run together: in one transaction, since
+/// no time passes that would end it early.
 fn batch(db: &str, calls: usize) -> Result<(), Box<dyn Error>> {
-    let store = SqliteStore::open(db)?;
+    let clock = ManualClock::new(SystemTime::now());
+    let store = SqliteStore::options().clock(clock).open(db)?;
     create_notes(&store)?;
     let (tools, ada) = (toolbox(&store)?, caller()?);
     wait_for_line("ready")?;

@@ -36,7 +36,7 @@ use crate::{
             writer::{Memo, read_stored},
         },
     },
-    tool::Effect,
+    tool::TransactionalEffect,
 };
 
 /// From how long on a handler is named in a warning: it holds everybody's transaction.
@@ -164,7 +164,7 @@ fn find(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<Found> {
 /// Runs the handler, restricted, in the caller's span; a panic is a failure.
 fn handle(core: &Core, tx: &Tx) -> Result<Box<RawValue>, RunError> {
     let call = &tx.call;
-    let Effect::Sqlite(handler) = &call.tool.effect;
+    let TransactionalEffect::Sqlite(handler) = &call.tool.effect;
     let span = tracing::info_span!(
         parent: &call.span,
         "attempt",
@@ -208,7 +208,7 @@ pub(super) fn restricted<T>(
     run: impl FnOnce() -> T,
 ) -> Result<T, Panicked> {
     let guard = transaction.guard();
-    ffi::forget_last_insert(transaction.connection());
+    ffi::set_last_insert(transaction.connection(), 0);
     guard.enter(deadline);
     let outcome = {
         let _inside = InHandler::enter();

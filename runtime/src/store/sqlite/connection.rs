@@ -19,7 +19,7 @@ use crate::store::sqlite::{
 };
 
 /// Each takes the ledger to the next version; the first one makes it.
-const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("external.sql")];
 
 /// How many pages the log may have before a commit itself copies them into the file, as
 /// when the thread for it fails: 29 MB.

@@ -46,11 +46,12 @@ pub(super) fn take_pages_written(connection: &Connection) -> u64 {
     }
 }
 
-/// Makes `last_insert_rowid` zero, so that a call doesn't read an earlier call's.
-pub(super) fn forget_last_insert(connection: &Connection) {
+/// Sets what `last_insert_rowid` returns: zero, so that a call doesn't read an earlier
+/// call's, or a handler's own after the runtime's.
+pub(super) fn set_last_insert(connection: &Connection, rowid: i64) {
     // SAFETY: the handle is open for as long as `connection` is borrowed, and used by
     // this thread alone; the call only assigns a field of it.
-    unsafe { ffi::sqlite3_set_last_insert_rowid(connection.handle(), 0) }
+    unsafe { ffi::sqlite3_set_last_insert_rowid(connection.handle(), rowid) }
 }
 
 /// Resets every statement that was left half-way, as after `mem::forget` of its rows.

@@ -17,7 +17,11 @@ use rusqlite::{
     hooks::{AuthAction, AuthContext, Authorization, TransactionOperation},
 };
 
-use crate::{clock::Clock, effect::failure::Failure, store::sqlite::statements::SAVEPOINT_PREFIX};
+use crate::{
+    clock::{Clock, Timestamp},
+    effect::failure::Failure,
+    store::sqlite::statements::SAVEPOINT_PREFIX,
+};
 
 /// How many instructions SQLite runs between two looks at the clock: some 20 µs.
 const PROGRESS_STEPS: i32 = 1_000;
@@ -132,6 +136,14 @@ impl Guard {
         self.in_handler.store(false, Ordering::Relaxed);
     }
 
+    /// Runs the runtime's own work in the middle of a handler, without its restrictions.
+    pub(crate) fn outside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let inside = self.in_handler.swap(false, Ordering::Relaxed);
+        let value = work();
+        self.in_handler.store(inside, Ordering::Relaxed);
+        value
+    }
+
     /// What the handler was refused first, even if it swallowed the error.
     pub(super) fn denied(&self) -> Option<Denied> {
         Denied::from_raw(self.denied.load(Ordering::Relaxed))
@@ -156,6 +168,11 @@ impl Guard {
     /// The time by the store's clock.
     pub(crate) fn now(&self) -> Duration {
         self.clock.monotonic()
+    }
+
+    /// The time of day by the store's clock.
+    pub(crate) fn wall(&self) -> Timestamp {
+        Timestamp::now(&*self.clock)
     }
 
     fn is_overdue(&self) -> bool {

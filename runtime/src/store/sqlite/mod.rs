@@ -4,11 +4,13 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    time::Duration,
 };
 
 use rusqlite::Connection;
 use uuid::Uuid;
 
+pub(crate) use external::enqueue;
 pub(crate) use guard::Guard;
 pub use options::{OpenError, SqliteOptions, Synchronous};
 pub use prune::Pruned;
@@ -38,6 +40,7 @@ mod batch;
 mod call;
 mod checkpoint;
 mod connection;
+mod external;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 mod fence;
@@ -45,6 +48,7 @@ mod ffi;
 mod guard;
 mod held;
 mod key;
+mod operations;
 mod options;
 mod owner;
 mod prune;
@@ -309,16 +313,19 @@ impl Core {
         batch::run(self, &mut writer, vec![job]);
     }
 
+    /// When work of the runtime's own is given up that begins to wait now.
+    fn budget_from_now(&self) -> Duration {
+        self.clock
+            .monotonic()
+            .saturating_add(self.opener.options.budget)
+    }
+
     fn prepare<T: Send + 'static>(
-        &self,
+        deadline: Duration,
         work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
     ) -> (AloneJob, Outcome<T>) {
         let outcome = Outcome::new();
         let place = outcome.clone();
-        let deadline = self
-            .clock
-            .monotonic()
-            .saturating_add(self.opener.options.budget);
         let job = AloneJob::new(deadline, move |core, writer, ticket| {
             place.set(work(core, writer, ticket));
             Answer::Ran

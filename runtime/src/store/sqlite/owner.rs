@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use crate::{
@@ -35,8 +36,8 @@ pub(super) struct Owner {
 }
 
 impl Backend for Owner {
-    fn clock(&self) -> &dyn Clock {
-        &*self.core.clock
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.core.clock
     }
 
     fn register(
@@ -125,11 +126,21 @@ impl Owner {
         wait: Wait,
         work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
     ) -> Result<T, Executed> {
+        self.alone_until(wait, self.core.budget_from_now(), work)
+            .await
+    }
+
+    pub(super) async fn alone_until<T: Send + 'static>(
+        &self,
+        wait: Wait,
+        deadline: Duration,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> Result<T, Executed> {
         match wait {
             Wait::Blocking => self.alone_blocking(work),
             Wait::Async => {
                 reentry::refuse().map_err(Executed::Storage)?;
-                let (job, outcome) = self.core.prepare(work);
+                let (job, outcome) = Core::prepare(deadline, work);
                 let ticket = Arc::clone(&job.ticket);
                 self.core.queue.push(Job::Alone(job));
                 outcome.take(Waiting(ticket).await)
@@ -143,7 +154,7 @@ impl Owner {
     ) -> Result<T, Executed> {
         reentry::refuse().map_err(Executed::Storage)?;
         let core = &*self.core;
-        let (job, outcome) = core.prepare(work);
+        let (job, outcome) = Core::prepare(core.budget_from_now(), work);
         let ticket = Arc::clone(&job.ticket);
         match core.free_writer() {
             Some(mut writer) => job.run(core, &mut writer),
@@ -202,7 +213,7 @@ pub(super) fn not_run(executed: Executed) -> StoreError {
     }
 }
 
-fn unopened(error: OpenError) -> StoreError {
+pub(super) fn unopened(error: OpenError) -> StoreError {
     StoreError::new("the database can't be opened for reading; check the file and its folder")
         .retryable()
         .caused_by(error)

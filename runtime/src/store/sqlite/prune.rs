@@ -15,6 +15,7 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
+            external::DROP_EXTERNAL,
             statements::{BURY, FORGET, WALK},
         },
     },
@@ -150,6 +151,14 @@ pub(super) fn prune(
                 .connection()
                 .execute(sql, (seq, now.0))
                 .map_err(unreadable)?;
+            if sql == BURY && rows > 0 {
+                for sql in DROP_EXTERNAL {
+                    transaction
+                        .connection()
+                        .execute(sql, [seq])
+                        .map_err(unreadable)?;
+                }
+            }
             match sql {
                 BURY => pruned.expired += rows,
                 _ => pruned.forgotten += rows, // `doomed` holds these two.

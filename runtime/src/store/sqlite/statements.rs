@@ -50,7 +50,7 @@ pub(super) const UPSERT_CONTRACT: &str = "INSERT INTO idempotent_contracts (tool
      ON CONFLICT (tool, version) DO UPDATE SET contract = excluded.contract";
 
 /// A stretch of the ledger, oldest first, without reading results.
-pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, result IS NULL FROM idempotent_operations \
+pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, operation_id IS NULL FROM idempotent_operations \
      WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 
 /// A receipt past its retention refuses its key and tells nothing more.
@@ -59,11 +59,11 @@ pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, result IS NULL
 /// pruned it, and its number may be a new receipt's.
 pub(super) const BURY: &str = "UPDATE idempotent_operations \
      SET operation_id = NULL, fingerprint = NULL, result = NULL \
-     WHERE seq = ?1 AND expires_at <= ?2 AND result IS NOT NULL";
+     WHERE seq = ?1 AND expires_at <= ?2 AND operation_id IS NOT NULL";
 
 /// Frees a key. Nothing else does.
 pub(super) const FORGET: &str =
-    "DELETE FROM idempotent_operations WHERE seq = ?1 AND forget_at <= ?2 AND result IS NULL";
+    "DELETE FROM idempotent_operations WHERE seq = ?1 AND forget_at <= ?2 AND operation_id IS NULL";
 
 /// The name of the savepoint around one call of a batch; refused to handlers.
 pub(super) const SAVEPOINT_PREFIX: &str = "idempotent_";

@@ -220,7 +220,11 @@ pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, Stor
     };
     let version = row.get(1)?;
     let expires_at = Timestamp(row.get(3)?);
-    let Ok(result) = RawValue::from_string(row.get(4)?) else {
+    let Some(result) = row.get(4)? else {
+        let operation_id = OperationId::from_bytes(operation_id);
+        return Ok(Ok(Stored::External(operation_id)));
+    };
+    let Ok(result) = RawValue::from_string(result) else {
         // The parser's error is left out: it may quote the result.
         return Ok(Err(StoreError::new(
             "a receipt's result is not JSON; the ledger was changed from outside",

@@ -1,0 +1,318 @@
+//! What each event makes of a record: the state machine's step, and all that goes with it.
+//!
+//! Pure: stores run these inside the transaction that reads and writes the record.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::{
+    clock::Timestamp,
+    effect::external::{
+        recovery::{Dispatches, Recovery, lease_is_over},
+        tool::ExternalTool,
+    },
+    operation::{
+        id::AttemptId,
+        record::{AttemptOutcome, AttemptRecord, Ends, Lease, Record, RecordedError},
+        state::{Event, Failed, Origin, Refusal, Report, Resend, Run, State, Verdict},
+    },
+};
+
+/// The longest rest between two looks of a worker at one operation.
+const LONGEST_REST: Duration = Duration::from_hours(1);
+
+/// For how long after its last run a worker looks at an operation.
+const HORIZON: Duration = Duration::from_hours(7 * 24);
+
+/// What of a tool's declaration decides about its operations.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) recovery: Recovery,
+    attempt_timeout: Duration,
+    retention: Duration,
+    tombstone: Duration,
+    keep_request: bool,
+}
+
+/// What an attempt that ended leaves to be recorded.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) report: Report,
+    /// Present if it succeeded.
+    pub(crate) result: Option<Box<RawValue>>,
+    /// Present if it did not.
+    pub(crate) error: Option<RecordedError>,
+}
+
+impl Terms {
+    pub(crate) fn of(tool: &ExternalTool) -> Self {
+        Self {
+            recovery: tool.recovery(),
+            attempt_timeout: tool.declared.attempt_timeout,
+            retention: tool.retention,
+            tombstone: tool.tombstone,
+            keep_request: tool.declared.keep_request,
+        }
+    }
+
+    /// Whether an attempt may begin at `now` while earlier ones are in doubt.
+    pub(crate) fn resend(&self, record: &Record, now: Timestamp) -> Resend {
+        let Some(first) = record.first_attempt_at else {
+            return Resend::SameIdentity; // Nothing was sent yet.
+        };
+        let dispatches = Dispatches {
+            first,
+            latest: record.latest_at,
+        };
+        self.recovery.resend(dispatches, now, self.attempt_timeout)
+    }
+
+    /// An attempt is about to begin.
+    pub(crate) fn begin(
+        &self,
+        record: &mut Record,
+        attempt_id: AttemptId,
+        lease: Lease,
+        run_until: Timestamp,
+        request: &str,
+        seen: u32,
+    ) -> Result<(), Refusal> {
+        let latest = record.attempts.last();
+        if latest.is_some_and(|latest| latest.attempt_id == attempt_id) {
+            return Ok(()); // The commit was lost and happened.
+        }
+        let now = lease.began;
+        let resend = self.resend(record, now);
+        self.step(record, Event::Begin { seen, resend }, now)?;
+        record.attempts.push(AttemptRecord {
+            number: record.operation.attempts,
+            attempt_id,
+            started_at: now,
+            outcome: AttemptOutcome::Unreported,
+        });
+        record.first_attempt_at.get_or_insert(now);
+        record.request = Some(request.into());
+        record.error = None;
+        record.run_until = run_until;
+        if record.operation.origin == Origin::Call {
+            record.checks = 0; // An enqueued operation's runs come ever more rarely.
+        }
+        record.lease = Some(lease);
+        record.due_at = self.due(record, now);
+        Ok(())
+    }
+
+    /// An attempt ended; a run that continues keeps the operation for as long as `lease`.
+    pub(crate) fn report(
+        &self,
+        record: &mut Record,
+        attempt: u32,
+        ended: &Ended,
+        run: Run,
+        lease: Lease,
+    ) -> Result<(), Refusal> {
+        let report = ended.report;
+        let before = record.operation.state;
+        let event = Event::Report {
+            attempt,
+            report,
+            run,
+        };
+        self.step(record, event, lease.began)?;
+        if let Some(recorded) = record.attempts.iter_mut().find(|it| it.number == attempt) {
+            recorded.outcome = match report {
+                Report::Succeeded => AttemptOutcome::Succeeded,
+                Report::Refused => AttemptOutcome::Refused,
+                Report::NotApplied => AttemptOutcome::NotApplied,
+                Report::Ambiguous => AttemptOutcome::Ambiguous,
+            };
+        }
+        match record.operation.state {
+            State::Succeeded => record.result.clone_from(&ended.result),
+            State::Between if before != State::Between => record.lease = Some(lease),
+            State::Accepted
+            | State::Attempting
+            | State::Between
+            | State::CancelRequested
+            | State::OutcomeUnknown
+            | State::Failed(_)
+            | State::Cancelled => (),
+        }
+        if record.operation.state != State::Succeeded {
+            record.error.clone_from(&ended.error);
+        }
+        record.due_at = self.due(record, lease.began);
+        Ok(())
+    }
+
+    /// Nobody has been heard of for as long as the lease lasts.
+    pub(crate) fn expire(&self, record: &mut Record, now: Timestamp) -> Result<(), Refusal> {
+        if !is_over(record, now) {
+            return Err(Refusal::Stale);
+        }
+        let seen = record.operation.attempts;
+        self.step(record, Event::LeaseExpired { seen }, now)
+    }
+
+    /// The run stops between two attempts.
+    pub(crate) fn end_run(
+        &self,
+        record: &mut Record,
+        seen: u32,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.step(record, Event::RunEnded { seen }, now)
+    }
+
+    /// A run that is between two attempts keeps the operation.
+    pub(crate) fn renew(record: &mut Record, seen: u32, lease: Lease) -> Result<(), Refusal> {
+        if record.operation.state != State::Between || record.operation.attempts != seen {
+            return Err(Refusal::Stale);
+        }
+        record.lease = Some(lease);
+        record.due_at = Some(lease.until);
+        Ok(())
+    }
+
+    /// The reconciliation has answered.
+    pub(crate) fn reconcile(
+        &self,
+        record: &mut Record,
+        seen: u32,
+        verdict: Verdict,
+        result: Option<&RawValue>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        self.step(record, Event::Reconciled { seen, verdict }, now)?;
+        if record.operation.state == State::Succeeded {
+            record.result = result.map(ToOwned::to_owned);
+            record.error = None;
+        }
+        Ok(())
+    }
+
+    /// Somebody asks that nothing more is done.
+    pub(crate) fn cancel(&self, record: &mut Record, now: Timestamp) -> Result<(), Refusal> {
+        self.step(record, Event::Cancel, now)
+    }
+
+    /// A worker takes an operation that is due; the next one comes later.
+    pub(crate) fn claim(
+        &self,
+        record: &mut Record,
+        seen: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if record.due_at != seen || seen.is_none_or(|due| now < due) {
+            return Err(Refusal::Stale);
+        }
+        record.checks = record.checks.saturating_add(1);
+        record.due_at = self.due(record, now);
+        Ok(())
+    }
+
+    /// A step, and what follows from the state it leads to.
+    pub(crate) fn step(
+        &self,
+        record: &mut Record,
+        event: Event,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let before = record.operation.state;
+        record.operation = record.operation.step(event)?;
+        record.latest_at = record.latest_at.max(now);
+        match record.operation.state {
+            State::Attempting | State::Between | State::CancelRequested => record.ends = None,
+            State::Accepted | State::OutcomeUnknown => {
+                record.lease = None;
+                record.ends = None;
+            }
+            State::Succeeded | State::Failed(_) | State::Cancelled => {
+                record.lease = None;
+                if record.operation.state != before {
+                    let expires_at = now.plus(self.retention);
+                    record.ends = Some(Ends {
+                        expires_at,
+                        forget_at: expires_at.plus(self.tombstone),
+                    });
+                }
+                if !self.keep_request {
+                    record.request = None;
+                }
+            }
+        }
+        record.due_at = self.due(record, now);
+        Ok(())
+    }
+
+    /// When a worker has something to do, counted from `now`.
+    fn due(&self, record: &Record, now: Timestamp) -> Option<Timestamp> {
+        let operation = &record.operation;
+        let later = now.plus(rest(record.checks));
+        let in_horizon = later < record.run_until.plus(HORIZON);
+        match operation.state {
+            State::Attempting | State::Between | State::CancelRequested => {
+                record.lease.map(|lease| lease.until)
+            }
+            State::Accepted => match operation.origin {
+                Origin::Call => None,
+                Origin::Enqueued => Some(later),
+            },
+            State::OutcomeUnknown if operation.cancel => match self.recovery {
+                Recovery::Reconcile { .. } => in_horizon.then_some(later),
+                Recovery::ProviderKey { .. } | Recovery::Inspect => None,
+            },
+            State::OutcomeUnknown => match self.recovery {
+                Recovery::Reconcile { .. } => in_horizon.then_some(later),
+                // For a call it takes the same key: its run has ended, or its lease has.
+                Recovery::ProviderKey { .. } => {
+                    let wanted = operation.origin == Origin::Enqueued;
+                    let possible = self.resend(record, later) == Resend::SameIdentity;
+                    (wanted && possible).then_some(later)
+                }
+                Recovery::Inspect => None,
+            },
+            State::Succeeded | State::Failed(_) | State::Cancelled => None,
+        }
+    }
+
+    /// Whether a worker has tried an enqueued operation for as long as it ever will.
+    pub(crate) fn is_past_horizon(record: &Record, now: Timestamp) -> bool {
+        record.run_until.plus(HORIZON) <= now
+    }
+}
+
+/// Whether a run of this process or another still has the operation.
+pub(crate) fn is_over(record: &Record, now: Timestamp) -> bool {
+    match record.lease {
+        Some(lease) => lease_is_over(lease.began, lease.until, now),
+        None => true,
+    }
+}
+
+/// Growing rests: 1 s, 2 s, 4 s, to an hour.
+fn rest(checks: u32) -> Duration {
+    let seconds = 1_u64.checked_shl(checks).unwrap_or(u64::MAX);
+    match checks {
+        0 => Duration::ZERO,
+        _ => Duration::from_secs(seconds / 2).min(LONGEST_REST),
+    }
+}
+
+/// Whether the same key may run the operation again.
+pub(crate) fn may_run_again(state: State) -> bool {
+    match state {
+        State::Accepted | State::Failed(Failed::NothingApplied) => true,
+        State::Attempting
+        | State::Between
+        | State::CancelRequested
+        | State::OutcomeUnknown
+        | State::Succeeded
+        | State::Failed(Failed::Refused)
+        | State::Cancelled => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! How an attempt in doubt is settled: what a tool declares, and what that allows.
+
+use std::time::Duration;
+
+use crate::{clock::Timestamp, effect::external::inquiry::AskFn, operation::state::Resend};
+
+/// What a request may need, beyond its attempt's time-out, to reach a provider whose key
+/// is about to be forgotten.
+const WINDOW_MARGIN: Duration = Duration::from_secs(5);
+
+/// How an external tool is tried and recovered, as its attribute says.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct ExternalDeclaration {
+    /// How an attempt in doubt is settled.
+    pub recovery: RecoveryDeclaration,
+    /// The longest that one attempt takes.
+    pub attempt_timeout: Duration,
+    /// How many attempts one run makes.
+    pub max_attempts: u32,
+    /// How long a caller waits before it gets a handle.
+    pub wait: Duration,
+    /// The delay before the second attempt; it doubles from there.
+    pub backoff: Duration,
+    /// Whether the arguments are kept after the end.
+    pub keep_request: bool,
+}
+
+/// The recovery as the attribute says it.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub enum RecoveryDeclaration {
+    /// `provider_key(window = "…")`.
+    ProviderKey {
+        /// How long the provider knows a key.
+        window: Duration,
+    },
+    /// `reconcile(path, settle = "…")`.
+    Reconcile {
+        /// The function.
+        ask: Ask,
+        /// How old the last send must be.
+        settle: Duration,
+    },
+    /// `inspect = "…"`.
+    Inspect {
+        /// What to check, and where.
+        instruction: &'static str,
+    },
+}
+
+/// The function that a tool is reconciled by, with its types erased.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Ask(pub(crate) AskFn);
+
+impl Ask {
+    /// The function as the attribute wraps it.
+    #[must_use]
+    pub fn new(ask: AskFn) -> Self {
+        Self(ask)
+    }
+}
+
+impl RecoveryDeclaration {
+    /// What it allows.
+    pub(crate) fn recovery(self) -> Recovery {
+        match self {
+            Self::ProviderKey { window } => Recovery::ProviderKey { window },
+            Self::Reconcile { settle, .. } => Recovery::Reconcile { settle },
+            Self::Inspect { .. } => Recovery::Inspect,
+        }
+    }
+}
+
+/// The recovery that a tool declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// The provider answers one key once, for `window` after it first saw it.
+    ProviderKey { window: Duration },
+    /// The provider can be asked; its "no" counts when no send is younger than `settle`.
+    Reconcile { settle: Duration },
+    /// Neither: a person looks.
+    Inspect,
+}
+
+/// The times that the ledger holds of an operation's attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dispatches {
+    /// When the first attempt began.
+    pub(crate) first: Timestamp,
+    /// The latest time recorded of the operation.
+    pub(crate) latest: Timestamp,
+}
+
+impl Recovery {
+    /// Whether an attempt that lasts up to `timeout` may begin at `now` while earlier ones
+    /// are in doubt.
+    ///
+    /// The window counts from the first attempt's recorded time of day. A clock that is
+    /// behind anything recorded has gone back by it can't be known how much: the window is
+    /// taken for closed.
+    pub(crate) fn resend(
+        self,
+        dispatches: Dispatches,
+        now: Timestamp,
+        timeout: Duration,
+    ) -> Resend {
+        match self {
+            Self::ProviderKey { window } => {
+                let ends = now.plus(timeout).plus(WINDOW_MARGIN);
+                if now >= dispatches.latest && ends < dispatches.first.plus(window) {
+                    Resend::SameIdentity
+                } else {
+                    Resend::Forbidden
+                }
+            }
+            Self::Reconcile { .. } | Self::Inspect => Resend::Forbidden,
+        }
+    }
+
+    /// Whether a provider's "not applied" counts, asked when this process had seen for
+    /// `watched` that no attempt is under way.
+    ///
+    /// An attempt reads its lease right before it sends, so none of them has sent since
+    /// then. The time is this process's own, since the time of day may have been set.
+    pub(crate) fn settled(self, watched: Duration) -> bool {
+        match self {
+            Self::Reconcile { settle } => watched >= settle,
+            Self::ProviderKey { .. } | Self::Inspect => false,
+        }
+    }
+}
+
+/// Whether a lease is over at `now`, or is of a clock that has gone back since.
+///
+/// Too early an expiry costs a question or a person's look, never a second effect: an
+/// expired attempt is in doubt.
+pub(crate) fn lease_is_over(began: Timestamp, until: Timestamp, now: Timestamp) -> bool {
+    now >= until || now < began
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+    const MILLISECOND: Duration = Duration::from_millis(1);
+    const FIRST: Timestamp = Timestamp(1_000_000_000);
+
+    fn at(later: Duration) -> Timestamp {
+        FIRST.plus(later)
+    }
+
+    fn resend(recovery: Recovery, latest: Timestamp, now: Timestamp) -> Resend {
+        recovery.resend(
+            Dispatches {
+                first: FIRST,
+                latest,
+            },
+            now,
+            Duration::from_secs(8),
+        )
+    }
+
+    #[test]
+    fn the_window_holds_a_whole_attempt_and_its_margin() {
+        let key = Recovery::ProviderKey { window: HOUR };
+        let last = HOUR.saturating_sub(Duration::from_secs(13));
+        assert_eq!(
+            resend(key, FIRST, at(last.saturating_sub(MILLISECOND))),
+            Resend::SameIdentity
+        );
+        assert_eq!(resend(key, FIRST, at(last)), Resend::Forbidden);
+        assert_eq!(resend(key, FIRST, at(100 * HOUR)), Resend::Forbidden);
+    }
+
+    #[test]
+    fn a_clock_that_went_back_closes_the_window() {
+        let key = Recovery::ProviderKey { window: HOUR };
+        assert_eq!(
+            resend(key, at(HOUR / 4), at(HOUR / 4)),
+            Resend::SameIdentity
+        );
+        assert_eq!(resend(key, at(HOUR / 4), at(HOUR / 5)), Resend::Forbidden);
+        assert_eq!(resend(key, FIRST, Timestamp(0)), Resend::Forbidden);
+    }
+
+    #[test]
+    fn nothing_else_is_sent_twice() {
+        for recovery in [
+            Recovery::Reconcile {
+                settle: Duration::ZERO,
+            },
+            Recovery::Inspect,
+        ] {
+            assert_eq!(resend(recovery, FIRST, FIRST), Resend::Forbidden);
+        }
+    }
+
+    #[test]
+    fn a_no_counts_after_settling_only() {
+        let reconcile = Recovery::Reconcile { settle: HOUR };
+        assert!(!reconcile.settled(HOUR.saturating_sub(MILLISECOND)));
+        assert!(reconcile.settled(HOUR));
+        assert!(!Recovery::Inspect.settled(100 * HOUR));
+        assert!(!Recovery::ProviderKey { window: HOUR }.settled(100 * HOUR));
+    }
+
+    #[test]
+    fn a_lease_ends_on_time_and_when_the_clock_goes_back() {
+        assert!(!lease_is_over(FIRST, at(HOUR), at(HOUR / 2)));
+        assert!(lease_is_over(FIRST, at(HOUR), at(HOUR)));
+        assert!(lease_is_over(FIRST, at(HOUR), Timestamp(0)));
+    }
+}

@@ -1,0 +1,491 @@
+//! One run of an operation: its attempts, its questions and the pauses between them.
+//!
+//! The record decides what comes next; a run holds nothing that is not in it but its budget.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use serde_json::{Value, value::RawValue};
+use tokio::sync::watch;
+use tracing::Instrument;
+use uuid::Uuid;
+
+use crate::{
+    clock::Timestamp,
+    effect::external::{
+        attempt::Attempt,
+        budget::Budget,
+        decide::{Ended, Terms},
+        decided::{Undecided, decide_on},
+        error::{AttemptError, Known},
+        executor::{Executor, Registration, RunParts},
+        inquiry::{Inquiry, Reconciled},
+        recovery::{Ask, Recovery, RecoveryDeclaration},
+        tool::ExternalTool,
+    },
+    operation::{
+        id::AttemptId,
+        record::{Lease, Record, RecordedError},
+        state::{Failed, Refusal, Report, Resend, Run as Goes, State, Verdict},
+    },
+    request::caller::Caller,
+};
+
+/// How much longer than its attempt a lease lasts: for the report.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
+
+/// How long a run that is between two attempts keeps the operation at a time.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// How long a stopped handler may take to be gone before nobody waits for it any more.
+const STOPPING: Duration = Duration::from_secs(1);
+
+/// How often a report is written before it is left to recovery, and the pause between.
+const REPORT_TRIES: u32 = 20;
+const REPORT_PAUSE: Duration = Duration::from_millis(250);
+
+/// What a run is to do.
+pub(crate) struct Plan {
+    pub(crate) tool: Arc<ExternalTool>,
+    pub(crate) record: Record,
+    pub(crate) caller: Caller,
+    pub(crate) arguments: Arc<Value>,
+    pub(crate) budget: Budget,
+    pub(crate) run_until: Timestamp,
+    /// Whether it may make attempts; else it asks once.
+    pub(crate) may_send: bool,
+}
+
+/// A run under way, in a task of its own.
+pub(crate) struct Run {
+    executor: Arc<Executor>,
+    registration: Registration,
+    stopping: watch::Receiver<bool>,
+    plan: Plan,
+    terms: Terms,
+    request: Arc<str>,
+}
+
+impl Run {
+    pub(crate) fn new(parts: RunParts, plan: Plan) -> Self {
+        Self {
+            executor: parts.executor,
+            registration: parts.registration,
+            stopping: parts.stopping,
+            terms: Terms::of(&plan.tool),
+            request: plan.arguments.to_string().into(),
+            plan,
+        }
+    }
+
+    /// Runs to the end of the operation or of the budget.
+    pub(crate) async fn go(mut self) {
+        let span = tracing::info_span!(
+            parent: None,
+            "external_operation",
+            tool = &*self.plan.tool.name,
+            operation_id = %self.plan.record.operation_id,
+        );
+        async move {
+            let mut record = Some(self.plan.record.clone());
+            while let Some(current) = record {
+                self.executor.observe(&current);
+                record = self.next(current).await;
+                self.registration
+                    .changed
+                    .send_modify(|changes| *changes += 1);
+            }
+        }
+        .instrument(span)
+        .await;
+    }
+
+    /// One step; `None` if the run is over.
+    async fn next(&mut self, record: Record) -> Option<Record> {
+        let doubtful = !record.operation.in_doubt.is_empty();
+        match record.operation.state {
+            State::Accepted | State::Failed(Failed::NothingApplied) => {
+                if self.plan.may_send {
+                    self.attempt(record).await
+                } else {
+                    None
+                }
+            }
+            State::Between if !doubtful => self.attempt(record).await,
+            State::Between | State::OutcomeUnknown => match self.plan.tool.declared.recovery {
+                RecoveryDeclaration::ProviderKey { .. } if self.plan.may_send => {
+                    self.attempt(record).await
+                }
+                RecoveryDeclaration::Reconcile { ask, .. } => self.ask(record, ask).await,
+                RecoveryDeclaration::ProviderKey { .. } | RecoveryDeclaration::Inspect { .. } => {
+                    self.end(record).await
+                }
+            },
+            State::Attempting
+            | State::CancelRequested
+            | State::Succeeded
+            | State::Failed(Failed::Refused)
+            | State::Cancelled => None,
+        }
+    }
+
+    async fn attempt(&mut self, record: Record) -> Option<Record> {
+        if *self.stopping.borrow() {
+            return self.end(record).await;
+        }
+        let now = self.monotonic();
+        let Some(timeout) = self.plan.budget.take_attempt(now) else {
+            return self.end(record).await;
+        };
+        let ends = now.saturating_add(timeout);
+        let attempt_id = AttemptId::generate();
+        let lease = self.lease(timeout);
+        let seen = record.operation.attempts;
+        let (terms, run_until) = (self.terms, self.plan.run_until);
+        let request = Arc::clone(&self.request);
+        let begun = self
+            .decide(move |record| terms.begin(record, attempt_id, lease, run_until, &request, seen))
+            .await;
+        let record = match begun {
+            Ok(record) => record,
+            // The provider's window has closed meanwhile.
+            Err(Undecided::Refused(Refusal::InDoubt, record)) => return self.end(*record).await,
+            Err(Undecided::Refused(..) | Undecided::Gone) => return None,
+            Err(Undecided::Storage(error)) => {
+                // Nothing was sent; if the attempt is recorded all the same, its lease ends.
+                tracing::error!(%error, "an attempt can't be recorded; it is not made");
+                return None;
+            }
+        };
+        self.executor.observe(&record);
+        self.registration
+            .changed
+            .send_modify(|changes| *changes += 1);
+
+        let number = record.operation.attempts;
+        let attempt = Attempt::new(
+            &record,
+            attempt_id,
+            lease,
+            ends,
+            self.plan.caller.clone(),
+            Arc::clone(&self.executor.backend),
+            self.registration.cancelled.clone(),
+        );
+        let outcome = self.execute(attempt, attempt_id, number, ends).await;
+        self.conclude(record, number, outcome).await
+    }
+
+    /// Calls the handler in a task of its own, until its time is over.
+    async fn execute(
+        &self,
+        attempt: Attempt,
+        attempt_id: AttemptId,
+        number: u32,
+        ends: Duration,
+    ) -> Result<Box<RawValue>, AttemptError> {
+        let handler = self.plan.tool.handler.0;
+        let (state, arguments) = (
+            Arc::clone(&self.executor.state),
+            Arc::clone(&self.plan.arguments),
+        );
+        let span = tracing::info_span!("attempt", %attempt_id, number);
+        let work = async move {
+            attempt.check().await?;
+            handler(attempt, state, arguments).await
+        };
+        let outcome = self.bounded(Box::pin(work.instrument(span)), ends).await;
+        let result = outcome.unwrap_or_else(|stopped| Err(stopped.into_error()))?;
+        self.plan.tool.check_result(&result).map_err(|failure| {
+            let (code, message) = (failure.code().to_owned(), failure.message().to_owned());
+            AttemptError::ambiguous(code, message).with_source(failure)
+        })?;
+        Ok(result)
+    }
+
+    /// Records how the attempt ended, and pauses before what comes next.
+    async fn conclude(
+        &mut self,
+        record: Record,
+        number: u32,
+        outcome: Result<Box<RawValue>, AttemptError>,
+    ) -> Option<Record> {
+        let retry_after = outcome.as_ref().err().and_then(|error| error.retry_after);
+        let ended = match outcome {
+            Ok(result) => Ended {
+                report: Report::Succeeded,
+                result: Some(result),
+                error: None,
+            },
+            Err(error) => {
+                tracing::info!(number, code = error.code(), known = ?error.known, "an attempt ended");
+                Ended {
+                    report: match error.known {
+                        Known::Refused => Report::Refused,
+                        Known::NotApplied => Report::NotApplied,
+                        Known::Ambiguous => Report::Ambiguous,
+                    },
+                    result: None,
+                    error: Some(RecordedError {
+                        code: error.code().into(),
+                        message: error.message().into(),
+                    }),
+                }
+            }
+        };
+        let pause = self.pause_after(&record, ended.report, retry_after);
+        let run = match pause {
+            Some(_) => Goes::Continues,
+            None => Goes::Ends,
+        };
+        let record = self.report(number, ended, run).await?;
+        self.executor.observe(&record);
+        self.registration
+            .changed
+            .send_modify(|changes| *changes += 1);
+        let pause = pause?; // Without one the run has ended with its report.
+        if record.operation.state == State::Between {
+            self.rest(pause).await;
+        }
+        Some(record)
+    }
+
+    /// How long to wait before the run goes on; `None` if it ends.
+    fn pause_after(
+        &mut self,
+        record: &Record,
+        report: Report,
+        retry_after: Option<Duration>,
+    ) -> Option<Duration> {
+        let now = self.monotonic();
+        let random = random();
+        let budget = &mut self.plan.budget;
+        let doubtful = !record.operation.in_doubt.is_empty();
+        match report {
+            Report::Succeeded | Report::Refused => None,
+            Report::NotApplied if !doubtful => budget.pause(now, retry_after, random),
+            Report::NotApplied | Report::Ambiguous => match self.terms.recovery {
+                Recovery::ProviderKey { .. } => {
+                    let pause = budget.pause(now, retry_after, random)?;
+                    let then = self.executor.now().plus(pause);
+                    let allowed = self.terms.resend(record, then) == Resend::SameIdentity;
+                    allowed.then_some(pause)
+                }
+                Recovery::Reconcile { .. } => budget.delay(now, None, random),
+                Recovery::Inspect => None,
+            },
+        }
+    }
+
+    /// Writes a report; what the provider did must not be lost to a moment's failure.
+    async fn report(&self, number: u32, ended: Ended, run: Goes) -> Option<Record> {
+        let ended = Arc::new(ended);
+        for _ in 0..REPORT_TRIES {
+            let (terms, ended, lease) = (self.terms, Arc::clone(&ended), self.lease(KEPT));
+            let reported = self
+                .decide(move |record| terms.report(record, number, &ended, run, lease))
+                .await;
+            match reported {
+                Ok(record) => return Some(record),
+                Err(Undecided::Refused(..) | Undecided::Gone) => return None,
+                Err(Undecided::Storage(error)) => {
+                    tracing::error!(%error, "an attempt's report can't be written; trying again");
+                }
+            }
+            let clock = self.executor.clock();
+            let next = clock.monotonic().saturating_add(REPORT_PAUSE);
+            clock.reached(next).await;
+        }
+        tracing::error!("an attempt's report is lost; recovery has to find out");
+        None
+    }
+
+    async fn ask(&mut self, record: Record, Ask(ask): Ask) -> Option<Record> {
+        let seen = record.operation.attempts;
+        // Before the question: the answer is of that moment.
+        let settled = self
+            .terms
+            .recovery
+            .settled(self.executor.quiet_for(&record));
+        let now = self.monotonic();
+        let timeout = self.plan.tool.declared.attempt_timeout;
+        let timeout = timeout.min(self.plan.budget.remaining(now));
+        if timeout.is_zero() || *self.stopping.borrow() {
+            return self.end(record).await;
+        }
+        if record.operation.state == State::Between {
+            let lease = self.lease(timeout.saturating_add(KEPT));
+            let renewed = self.decide(move |record| Terms::renew(record, seen, lease));
+            if renewed.await.is_err() {
+                return None; // It was cancelled or taken over, or can't be told.
+            }
+        }
+        let inquiry = Inquiry::new(
+            &record,
+            self.plan.caller.clone(),
+            Arc::clone(&self.executor.state),
+            Arc::clone(&self.plan.arguments),
+        );
+        let answer = self
+            .bounded(ask(inquiry), now.saturating_add(timeout))
+            .await
+            .unwrap_or_else(|stopped| Err(stopped.into_error()));
+        let (verdict, result) = self.judge(answer, settled);
+        if verdict == Verdict::Undetermined {
+            if !self.plan.may_send {
+                return None; // A worker asks again when it is due.
+            }
+            let now = self.monotonic();
+            let Some(pause) = self.plan.budget.delay(now, None, random()) else {
+                return self.end(record).await;
+            };
+            self.rest(pause).await;
+            return Some(record);
+        }
+        let (terms, now) = (self.terms, self.executor.now());
+        let result = result.map(Arc::<RawValue>::from);
+        let settled = self
+            .decide(move |record| terms.reconcile(record, seen, verdict, result.as_deref(), now))
+            .await;
+        match settled {
+            Ok(record) => Some(record),
+            Err(Undecided::Refused(..) | Undecided::Gone) => None,
+            Err(Undecided::Storage(error)) => {
+                tracing::error!(%error, "a reconciliation can't be recorded; it is asked again later");
+                None
+            }
+        }
+    }
+
+    /// What an answer establishes.
+    fn judge(
+        &self,
+        answer: Result<Reconciled<Box<RawValue>>, AttemptError>,
+        settled: bool,
+    ) -> (Verdict, Option<Box<RawValue>>) {
+        match answer {
+            Ok(Reconciled::Applied(result)) => match self.plan.tool.check_result(&result) {
+                Ok(()) => (Verdict::Applied, Some(result)),
+                Err(failure) => {
+                    tracing::error!(
+                        code = failure.code(),
+                        "a reconciled result can't be retained"
+                    );
+                    (Verdict::Undetermined, None)
+                }
+            },
+            Ok(Reconciled::NotApplied) if settled => (Verdict::NotApplied, None),
+            Ok(Reconciled::NotApplied | Reconciled::Undetermined) => (Verdict::Undetermined, None),
+            Err(error) => {
+                tracing::info!(code = error.code(), "a reconciliation got no answer");
+                (Verdict::Undetermined, None)
+            }
+        }
+    }
+
+    /// The run stops. What it leaves is recoverable even if this can't be written.
+    async fn end(&self, record: Record) -> Option<Record> {
+        if record.operation.state != State::Between {
+            return None;
+        }
+        let seen = record.operation.attempts;
+        let (terms, now) = (self.terms, self.executor.now());
+        let ended = self
+            .decide(move |record| terms.end_run(record, seen, now))
+            .await;
+        match ended {
+            Ok(record) => self.executor.observe(&record),
+            Err(Undecided::Refused(..) | Undecided::Gone) => (),
+            Err(Undecided::Storage(error)) => {
+                tracing::error!(%error, "the end of a run can't be recorded; its lease ends");
+            }
+        }
+        None
+    }
+
+    /// Waits, unless the operation is cancelled or the process stops.
+    async fn rest(&mut self, pause: Duration) {
+        let until = self.monotonic().saturating_add(pause);
+        let clock = self.executor.clock();
+        let cancelled = &mut self.registration.cancelled;
+        tokio::select! {
+            () = clock.reached(until) => (),
+            // Their senders live as long as the executor.
+            _ = cancelled.wait_for(|cancelled| *cancelled) => (),
+            _ = self.stopping.wait_for(|stopping| *stopping) => (),
+        }
+    }
+
+    /// Runs application code in a task of its own, until `ends` on the monotonic clock.
+    async fn bounded<T: Send + 'static>(
+        &self,
+        work: Pin<Box<dyn Future<Output = T> + Send>>,
+        ends: Duration,
+    ) -> Result<T, Stopped> {
+        let mut task = self.executor.runtime.spawn(work);
+        let done = tokio::select! {
+            biased;
+            done = &mut task => done,
+            () = self.executor.clock().reached(ends) => {
+                task.abort();
+                // It may have come to its end meanwhile, and is gone when nothing more can
+                // come of it. A handler that blocks its thread can't be waited for.
+                match tokio::time::timeout(STOPPING, &mut task).await {
+                    Ok(done) => done,
+                    Err(_) => return Err(Stopped::TimedOut),
+                }
+            }
+        };
+        done.map_err(|error| {
+            if error.is_panic() {
+                Stopped::Panicked
+            } else {
+                Stopped::TimedOut
+            }
+        })
+    }
+
+    async fn decide(
+        &self,
+        decide: impl Fn(&mut Record) -> Result<(), Refusal> + Send + Sync + 'static,
+    ) -> Result<Record, Undecided> {
+        let id = self.plan.record.operation_id;
+        decide_on(&self.executor, id, Box::new(decide)).await
+    }
+
+    fn lease(&self, lasts: Duration) -> Lease {
+        let began = self.executor.now();
+        Lease {
+            owner: self.executor.owner,
+            began,
+            until: began.plus(lasts).plus(LEASE_MARGIN),
+        }
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.executor.clock().monotonic()
+    }
+}
+
+/// Why application code came to no end of its own.
+enum Stopped {
+    TimedOut,
+    Panicked,
+}
+
+impl Stopped {
+    fn into_error(self) -> AttemptError {
+        match self {
+            Self::TimedOut => {
+                AttemptError::ambiguous("attempt_timed_out", "the attempt took too long")
+            }
+            Self::Panicked => {
+                AttemptError::ambiguous("handler_panicked", "the tool failed unexpectedly")
+            }
+        }
+    }
+}
+
+fn random() -> u64 {
+    let (high, low) = Uuid::new_v4().as_u64_pair();
+    high ^ low
+}

@@ -1,0 +1,87 @@
+//! What is told of an external operation.
+
+use crate::{
+    clock::Timestamp,
+    effect::external::{decide::Terms, recovery::RecoveryDeclaration, tool::ExternalTool},
+    operation::{
+        record::Record,
+        state::{Failed, Origin, Resend, State},
+    },
+    reply::{GET_OPERATION, Reply, Status, repeat},
+};
+
+/// The operation's reply at `now`.
+pub(crate) fn reply(tool: &ExternalTool, record: &Record, replayed: bool, now: Timestamp) -> Reply {
+    let id = record.operation_id;
+    let pending = |status| {
+        let next = format!("Call {GET_OPERATION} with operation_id {id}");
+        Reply::pending(status, id, replayed, next)
+    };
+    match record.operation.state {
+        State::Accepted => match record.operation.origin {
+            Origin::Enqueued => pending(Status::Accepted),
+            // Nobody has it in hand: its key alone takes it up.
+            Origin::Call => Reply::pending(Status::Accepted, id, replayed, repeat(&tool.name)),
+        },
+        State::Attempting | State::Between => pending(Status::Running),
+        State::CancelRequested => pending(Status::CancelRequested),
+        State::OutcomeUnknown => {
+            let (retryable, next) = unknown(tool, record, now);
+            Reply::outcome_unknown(&tool.name, Some(id), retryable, Some(next))
+                .with_replayed(replayed)
+        }
+        State::Succeeded => match &record.result {
+            Some(result) => Reply::succeeded(id, replayed, result.clone()),
+            // A success is recorded with its result; without it the ledger was changed.
+            None => Reply::outcome_unknown(&tool.name, Some(id), false, Some(lost(record))),
+        },
+        State::Failed(failed) => {
+            let error = record.error.as_ref();
+            let told = error.map_or(
+                ("nothing_applied", "the action was not carried out"),
+                |error| (&*error.code, &*error.message),
+            );
+            let retryable = failed == Failed::NothingApplied;
+            Reply::failed_operation(&tool.name, id, replayed, retryable, told)
+        }
+        State::Cancelled => Reply::cancelled(id, replayed),
+    }
+}
+
+fn lost(record: &Record) -> String {
+    format!(
+        "Report to the operator of the server that the result of {} is missing",
+        record.operation_id
+    )
+}
+
+/// Whether the same call may settle an unknown outcome, and what to do.
+fn unknown(tool: &ExternalTool, record: &Record, now: Timestamp) -> (bool, String) {
+    let id = record.operation_id;
+    let by_hand = format!(
+        "Check with the provider whether the effect of {id} exists, and have the operator of the \
+         server settle the operation"
+    );
+    match tool.declared.recovery {
+        RecoveryDeclaration::Inspect { instruction } => (false, instruction.to_owned()),
+        RecoveryDeclaration::Reconcile { .. } if record.due_at.is_none() => (
+            true,
+            format!("{}, which asks the provider", repeat(&tool.name)),
+        ),
+        RecoveryDeclaration::Reconcile { .. } => (
+            true,
+            format!(
+                "Call {GET_OPERATION} with operation_id {id} later: the server asks the provider \
+                 by itself"
+            ),
+        ),
+        RecoveryDeclaration::ProviderKey { .. } => {
+            let open = Terms::of(tool).resend(record, now) == Resend::SameIdentity;
+            if open && !record.operation.cancel {
+                (true, repeat(&tool.name))
+            } else {
+                (false, by_hand)
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! External operations in the ledger: reading a record, and writing what was decided of it.
+//!
+//! The statements are prepared anew each time: a handler that caches one of the same text
+//! then never gets one that was prepared without its restrictions.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use serde_json::value::RawValue;
+
+use crate::{
+    clock::Timestamp,
+    effect::{failure::Failure, tx::Transaction},
+    operation::{
+        id::{AttemptId, OperationId},
+        identity::Identity,
+        record::{AttemptOutcome, AttemptRecord, Ends, Lease, NewOperation, Record, RecordedError},
+        state::{Operation, Origin, State},
+        stored::Stored,
+    },
+    request::arguments::fingerprint::Fingerprint,
+    store::{
+        StoreError,
+        sqlite::{
+            call::unreadable, ffi, key::LedgerKey, register::ContractRow, writer::read_stored,
+        },
+    },
+};
+
+/// When an operation ends that has not ended: after all that is ever pruned.
+const NEVER: i64 = i64::MAX;
+
+const FIND_IDENTITY: &str = "SELECT operation_id, version, fingerprint, expires_at, result \
+     FROM idempotent_operations WHERE key = ?1 AND tool = ?3 \
+     AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
+
+const INSERT_SCOPE: &str =
+    "INSERT INTO idempotent_scopes (scope) VALUES (?1) ON CONFLICT (scope) DO NOTHING";
+
+/// The unique index of the identity refuses a second operation of one key.
+const INSERT_OPERATION: &str = "INSERT INTO idempotent_operations \
+     (operation_id, key, scope, tool, version, fingerprint, expires_at, forget_at, result) \
+     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), :tool, \
+     :version, :fingerprint, :never, :never, NULL)";
+
+const INSERT_EXTERNAL: &str = "INSERT INTO idempotent_external (seq, operation_id, state, \
+     origin, cancel, attempts, latest_at, run_until, due_at, checks, request) \
+     VALUES (:seq, :id, :state, :origin, 0, 0, :now, :run_until, :due_at, 0, :request)";
+
+const LOAD: &str = "SELECT e.seq, s.scope, t.name, o.version, o.fingerprint, o.expires_at, \
+     o.forget_at, o.result, e.state, e.origin, e.cancel, e.attempts, e.first_attempt_at, \
+     e.latest_at, e.lease_owner, e.lease_began, e.lease_until, e.run_until, e.due_at, e.checks, \
+     e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request \
+     FROM idempotent_external AS e \
+     JOIN idempotent_operations AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
+     JOIN idempotent_scopes AS s ON s.id = o.scope \
+     JOIN idempotent_tools AS t ON t.id = o.tool \
+     WHERE e.operation_id = ?1";
+
+const LOAD_ATTEMPTS: &str = "SELECT number, attempt_id, started_at, outcome, in_doubt \
+     FROM idempotent_attempts WHERE seq = ?1 ORDER BY number";
+
+/// Fenced by state and attempts, though it runs in the transaction that read them.
+const SAVE_EXTERNAL: &str = "UPDATE idempotent_external SET state = :state, cancel = :cancel, \
+     attempts = :attempts, first_attempt_at = :first_attempt_at, latest_at = :latest_at, \
+     lease_owner = :lease_owner, lease_began = :lease_began, lease_until = :lease_until, \
+     run_until = :run_until, due_at = :due_at, checks = :checks, error_code = :error_code, \
+     error_message = :error_message, resolved_by = :resolved_by, resolved_why = :resolved_why, \
+     request = :request \
+     WHERE operation_id = :id AND state = :old_state AND attempts = :old_attempts";
+
+const SAVE_OPERATION: &str = "UPDATE idempotent_operations \
+     SET result = ?2, expires_at = ?3, forget_at = ?4 \
+     WHERE seq = (SELECT seq FROM idempotent_external WHERE operation_id = ?1)";
+
+const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
+     (seq, number, attempt_id, started_at, outcome, in_doubt) \
+     VALUES ((SELECT seq FROM idempotent_external WHERE operation_id = ?1), ?2, ?3, ?4, ?5, ?6) \
+     ON CONFLICT (seq, number) DO UPDATE SET outcome = excluded.outcome, \
+     in_doubt = excluded.in_doubt";
+
+const DUE: &str = "SELECT operation_id FROM idempotent_external \
+     WHERE due_at IS NOT NULL AND due_at <= ?1 ORDER BY due_at LIMIT ?2";
+
+/// What is left of a pruned operation is its tombstone.
+pub(super) const DROP_EXTERNAL: [&str; 2] = [
+    "DELETE FROM idempotent_external WHERE seq = ?1",
+    "DELETE FROM idempotent_attempts WHERE seq = ?1",
+];
+
+/// Records an operation, or finds what is recorded of its identity. The write lock is held.
+pub(super) fn accept(
+    connection: &Connection,
+    new: &NewOperation,
+) -> Result<Option<Stored>, StoreError> {
+    if let Some(found) = find(connection, &new.identity, new.contract_id)? {
+        return Ok(Some(found));
+    }
+    insert(connection, new).map_err(unreadable)?;
+    Ok(None)
+}
+
+/// Records what a handler enqueues, in the handler's own transaction.
+pub(crate) fn enqueue(
+    transaction: &Transaction,
+    new: &NewOperation,
+) -> Result<OperationId, Failure> {
+    let connection = transaction.connection();
+    let rowid = connection.last_insert_rowid();
+    let found = transaction.guard().outside(|| {
+        let found = accept(connection, new)?;
+        let known = match &found {
+            Some(Stored::External(id)) => load(connection, *id)?
+                .map(|record| (record.operation_id, record.version, record.fingerprint)),
+            Some(Stored::Receipt(receipt)) => {
+                Some((receipt.operation_id, receipt.version, receipt.fingerprint))
+            }
+            Some(Stored::Tombstone) | None => None,
+        };
+        Ok::<_, StoreError>((found.is_some(), known))
+    });
+    ffi::set_last_insert(connection, rowid);
+    let tool = &new.identity.tool;
+    match found {
+        Ok((false, _)) => Ok(new.operation_id),
+        Ok((true, Some((id, version, fingerprint)))) => {
+            if version == new.version && fingerprint == new.fingerprint {
+                return Ok(id);
+            }
+            Err(Failure::new(
+                "enqueue_conflict",
+                format!("the key was used before for another call of `{tool}`"),
+            ))
+        }
+        Ok((true, None)) => Err(Failure::new(
+            "key_expired",
+            format!("the key was used for an earlier call of `{tool}`, which is no longer kept"),
+        )),
+        Err(error) => Err(
+            Failure::new("database_error", "the ledger can't be read or written")
+                .with_source(error),
+        ),
+    }
+}
+
+fn find(
+    connection: &Connection,
+    identity: &Identity,
+    contract_id: i64,
+) -> Result<Option<Stored>, StoreError> {
+    let tool = ContractRow::from_id(contract_id).tool;
+    connection
+        .query_row(
+            FIND_IDENTITY,
+            (LedgerKey::from(&identity.key), &*identity.scope, tool),
+            read_stored,
+        )
+        .optional()
+        .map_err(unreadable)?
+        .transpose()
+}
+
+fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
+    let identity = &new.identity;
+    connection.execute(INSERT_SCOPE, [&*identity.scope])?;
+    connection.execute(
+        INSERT_OPERATION,
+        named_params! {
+            ":id": new.operation_id.as_bytes(),
+            ":key": LedgerKey::from(&identity.key),
+            ":scope": &*identity.scope,
+            ":tool": ContractRow::from_id(new.contract_id).tool,
+            ":version": new.version,
+            ":fingerprint": new.fingerprint.as_bytes(),
+            ":never": NEVER,
+        },
+    )?;
+    connection.execute(
+        INSERT_EXTERNAL,
+        named_params! {
+            ":seq": connection.last_insert_rowid(),
+            ":id": new.operation_id.as_bytes(),
+            ":state": new.operation.state.as_str(),
+            ":origin": new.operation.origin.as_str(),
+            ":now": new.accepted_at.0,
+            ":run_until": new.run_until.0,
+            ":due_at": new.due_at.map(|at| at.0),
+            ":request": &*new.request,
+        },
+    )?;
+    Ok(())
+}
+
+/// The record of an external operation.
+pub(super) fn load(
+    connection: &Connection,
+    operation_id: OperationId,
+) -> Result<Option<Record>, StoreError> {
+    let loaded = connection
+        .prepare(LOAD)
+        .and_then(|mut statement| {
+            statement
+                .query_row([operation_id.as_bytes()], |row| {
+                    Ok((row.get::<_, i64>(0)?, read_record(row, operation_id)?))
+                })
+                .optional()
+        })
+        .map_err(unreadable)?;
+    let Some((seq, record)) = loaded else {
+        return Ok(None);
+    };
+    let mut record = record?;
+    let rows: Vec<_> = connection
+        .prepare(LOAD_ATTEMPTS)
+        .and_then(|mut statement| statement.query_map([seq], read_attempt)?.collect())
+        .map_err(unreadable)?;
+    for row in rows {
+        let (attempt, in_doubt) = row?;
+        if in_doubt {
+            record.operation.in_doubt.insert(attempt.number);
+        }
+        record.attempts.push(attempt);
+    }
+    Ok(Some(record))
+}
+
+fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record, StoreError>> {
+    let time = |column| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(column)?.map(Timestamp));
+    let state = State::from_name(row.get_ref(8)?.as_str()?);
+    let origin = Origin::from_name(row.get_ref(9)?.as_str()?);
+    let fingerprint = Fingerprint::from_stored(row.get_ref(4)?.as_blob()?);
+    let result: Option<String> = row.get(7)?;
+    let (Some(state), Some(origin), Ok(fingerprint)) = (state, origin, fingerprint) else {
+        return Ok(Err(StoreError::new(
+            "an operation is recorded in a form that is not known; open the ledger with the \
+             version of idempotent-tool that wrote it",
+        )));
+    };
+    let Ok(result) = result.map(RawValue::from_string).transpose() else {
+        // The parser's error may quote the result.
+        return Ok(Err(not_json()));
+    };
+    let lease = match (row.get(14)?, time(15)?, time(16)?) {
+        (Some(owner), Some(began), Some(until)) => Some(Lease {
+            owner,
+            began,
+            until,
+        }),
+        _ => None, // The three are written together.
+    };
+    let error = match (row.get(20)?, row.get(21)?) {
+        (Some(code), Some(message)) => Some(RecordedError { code, message }),
+        _ => None, // The two are written together.
+    };
+    let (expires_at, forget_at): (i64, i64) = (row.get(5)?, row.get(6)?);
+    Ok(Ok(Record {
+        operation_id: id,
+        scope: Arc::from(row.get_ref(1)?.as_str()?),
+        tool: Arc::from(row.get_ref(2)?.as_str()?),
+        version: row.get(3)?,
+        fingerprint,
+        operation: Operation {
+            origin,
+            state,
+            attempts: row.get(11)?,
+            in_doubt: std::collections::BTreeSet::new(),
+            cancel: row.get(10)?,
+        },
+        request: row.get(24)?,
+        first_attempt_at: time(12)?,
+        latest_at: Timestamp(row.get(13)?),
+        lease,
+        run_until: Timestamp(row.get(17)?),
+        due_at: time(18)?,
+        checks: row.get(19)?,
+        attempts: Vec::new(),
+        result,
+        error,
+        resolved: row
+            .get::<_, Option<Box<str>>>(22)?
+            .zip(row.get::<_, Option<Box<str>>>(23)?),
+        ends: (expires_at != NEVER).then_some(Ends {
+            expires_at: Timestamp(expires_at),
+            forget_at: Timestamp(forget_at),
+        }),
+    }))
+}
+
+fn read_attempt(row: &Row<'_>) -> rusqlite::Result<Result<(AttemptRecord, bool), StoreError>> {
+    let Some(outcome) = AttemptOutcome::from_name(row.get_ref(3)?.as_str()?) else {
+        return Ok(Err(StoreError::new(
+            "an attempt is recorded in a form that is not known; open the ledger with the \
+             version of idempotent-tool that wrote it",
+        )));
+    };
+    let attempt = AttemptRecord {
+        number: row.get(0)?,
+        attempt_id: AttemptId::from_bytes(row.get(1)?),
+        started_at: Timestamp(row.get(2)?),
+        outcome,
+    };
+    Ok(Ok((attempt, row.get(4)?)))
+}
+
+fn not_json() -> StoreError {
+    StoreError::new("a receipt's result is not JSON; the ledger was changed from outside")
+}
+
+/// Writes what has changed from `old` to `new`. The write lock is held since `old` was read.
+pub(super) fn save(connection: &Connection, old: &Record, new: &Record) -> Result<(), StoreError> {
+    let changed = connection
+        .execute(
+            SAVE_EXTERNAL,
+            named_params! {
+                ":id": new.operation_id.as_bytes(),
+                ":state": new.operation.state.as_str(),
+                ":cancel": new.operation.cancel,
+                ":attempts": new.operation.attempts,
+                ":first_attempt_at": new.first_attempt_at.map(|at| at.0),
+                ":latest_at": new.latest_at.0,
+                ":lease_owner": new.lease.map(|lease| lease.owner),
+                ":lease_began": new.lease.map(|lease| lease.began.0),
+                ":lease_until": new.lease.map(|lease| lease.until.0),
+                ":run_until": new.run_until.0,
+                ":due_at": new.due_at.map(|at| at.0),
+                ":checks": new.checks,
+                ":error_code": new.error.as_ref().map(|error| &*error.code),
+                ":error_message": new.error.as_ref().map(|error| &*error.message),
+                ":resolved_by": new.resolved.as_ref().map(|(by, _)| &**by),
+                ":resolved_why": new.resolved.as_ref().map(|(_, why)| &**why),
+                ":request": new.request.as_deref(),
+                ":old_state": old.operation.state.as_str(),
+                ":old_attempts": old.operation.attempts,
+            },
+        )
+        .map_err(unreadable)?;
+    if changed != 1 {
+        return Err(StoreError::new(
+            "an operation changed while it was written; the ledger was changed from outside",
+        ));
+    }
+    save_changes(connection, old, new).map_err(unreadable)
+}
+
+fn save_changes(connection: &Connection, old: &Record, new: &Record) -> rusqlite::Result<()> {
+    let id = new.operation_id.as_bytes();
+    let (expires_at, forget_at) = new
+        .ends
+        .map_or((NEVER, NEVER), |ends| (ends.expires_at.0, ends.forget_at.0));
+    if old.ends != new.ends || old.result.is_some() != new.result.is_some() {
+        let result = new.result.as_deref().map(RawValue::get);
+        connection.execute(SAVE_OPERATION, (id, result, expires_at, forget_at))?;
+    }
+    for attempt in &new.attempts {
+        let in_doubt = new.operation.in_doubt.contains(&attempt.number);
+        let known = old
+            .attempts
+            .iter()
+            .any(|old_attempt| old_attempt == attempt)
+            && old.operation.in_doubt.contains(&attempt.number) == in_doubt;
+        if !known {
+            connection.execute(
+                SAVE_ATTEMPT,
+                (
+                    id,
+                    attempt.number,
+                    attempt.attempt_id.as_bytes(),
+                    attempt.started_at.0,
+                    attempt.outcome.as_str(),
+                    in_doubt,
+                ),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// What is due, longest overdue first.
+pub(super) fn due(
+    connection: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<OperationId>, StoreError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    connection
+        .prepare(DUE)
+        .and_then(|mut statement| {
+            statement
+                .query_map((now.0, limit), |row| {
+                    row.get(0).map(OperationId::from_bytes)
+                })?
+                .collect()
+        })
+        .map_err(unreadable)
+}

@@ -1,0 +1,181 @@
+//! The backend's side of external operations: each a short transaction of the one writer.
+
+use std::{future, sync::Arc, time::Duration};
+
+use rusqlite::Connection;
+
+use crate::{
+    clock::Timestamp,
+    effect::tx::Transaction,
+    operation::{
+        id::OperationId,
+        record::{NewOperation, Record},
+        stored::Stored,
+    },
+    store::{
+        BoxFuture, Decide, Decided, ExternalBackend, StoreError, Wait,
+        sqlite::{
+            Core,
+            call::unreadable,
+            external,
+            owner::{Owner, not_run, unopened},
+            ticket::Ticket,
+            writer::Writer,
+        },
+    },
+};
+
+/// How often a transaction whose commit was lost is run again. Each run finds what the one
+/// before has done, if it did it.
+const RUNS: u32 = 3;
+
+impl ExternalBackend for Owner {
+    fn accept(
+        &self,
+        new: NewOperation,
+        deadline: Duration,
+    ) -> BoxFuture<'_, Result<Option<Stored>, StoreError>> {
+        Box::pin(async move {
+            let identity = new.identity.clone();
+            let accepted = self
+                .transact(deadline, move |connection| {
+                    external::accept(connection, &new).map(|found| match found {
+                        // A run before this one recorded it.
+                        Some(Stored::External(id)) if id == new.operation_id => None,
+                        found => found,
+                    })
+                })
+                .await?;
+            self.core.remember(&identity, None);
+            Ok(accepted)
+        })
+    }
+
+    fn load(&self, id: OperationId) -> BoxFuture<'_, Result<Option<Record>, StoreError>> {
+        self.look(move |connection| external::load(connection, id))
+    }
+
+    fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<OperationId>, StoreError>> {
+        self.look(move |connection| external::due(connection, now, limit))
+    }
+
+    fn decide(
+        &self,
+        id: OperationId,
+        decide: Decide,
+    ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>> {
+        let deadline = self.core.clock.monotonic();
+        let deadline = deadline.saturating_add(self.core.opener.options.budget);
+        Box::pin(self.transact(deadline, move |connection| {
+            let Some(old) = external::load(connection, id)? else {
+                return Ok(None);
+            };
+            let mut new = old.clone();
+            if let Err(refusal) = decide(&mut new) {
+                return Ok(Some(Err((refusal, old))));
+            }
+            external::save(connection, &old, &new)?;
+            Ok(Some(Ok(new)))
+        }))
+    }
+}
+
+impl Owner {
+    /// Runs `work` under the write lock and commits it; again if the commit was lost.
+    async fn transact<T: Send + 'static>(
+        &self,
+        deadline: Duration,
+        work: impl Fn(&Connection) -> Result<T, StoreError> + Send + Sync + 'static,
+    ) -> Result<T, StoreError> {
+        let work = Arc::new(work);
+        let mut runs = 1;
+        loop {
+            let work = Arc::clone(&work);
+            let outcome = self
+                .alone_until(Wait::Async, deadline, move |core, writer, ticket| {
+                    run(core, writer, ticket, &*work)
+                })
+                .await
+                .unwrap_or_else(|executed| Err(Lost::No(not_run(executed))));
+            match outcome {
+                Ok(value) => return Ok(value),
+                Err(Lost::Perhaps(_)) if runs < RUNS => runs += 1,
+                Err(Lost::No(error) | Lost::Perhaps(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads without the write lock.
+    fn look<T: Send + 'static>(
+        &self,
+        read: impl Fn(&Connection) -> Result<T, StoreError> + Send + Sync + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        let core = &*self.core;
+        if let Some(path) = &core.opener.path {
+            let found = core
+                .readers
+                .with(&core.opener, path, |connection| read(connection))
+                .unwrap_or_else(|error| Err(unopened(error)));
+            return Box::pin(future::ready(found));
+        }
+        Box::pin(async move {
+            let found = self.alone(Wait::Async, move |core, writer, _| {
+                let transaction = writer.take(core)?;
+                let found = read(transaction.connection());
+                writer.put(core, transaction);
+                found
+            });
+            found
+                .await
+                .unwrap_or_else(|executed| Err(not_run(executed)))
+        })
+    }
+}
+
+/// Whether what failed may have happened nevertheless.
+enum Lost {
+    No(StoreError),
+    Perhaps(StoreError),
+}
+
+fn run<T>(
+    core: &Core,
+    writer: &mut Writer,
+    ticket: &Ticket,
+    work: &dyn Fn(&Connection) -> Result<T, StoreError>,
+) -> Result<T, Lost> {
+    let transaction = writer.take(core).map_err(Lost::No)?;
+    let outcome = inside(core, &transaction, ticket, work);
+    writer.put(core, transaction);
+    outcome
+}
+
+fn inside<T>(
+    core: &Core,
+    transaction: &Transaction,
+    ticket: &Ticket,
+    work: &dyn Fn(&Connection) -> Result<T, StoreError>,
+) -> Result<T, Lost> {
+    let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
+    let locked = transaction
+        .lock(core, waits)
+        .map_err(|error| Lost::No(unreadable(error)))?;
+    if !locked || !ticket.begin() {
+        let error = StoreError::new("another process keeps the database locked; ask again");
+        return Err(Lost::No(error.retryable()));
+    }
+    let value = work(transaction.connection()).map_err(Lost::No)?;
+    if !ticket.seal() {
+        let error = StoreError::new("the writer had no time within the budget; ask again");
+        return Err(Lost::No(error.retryable()));
+    }
+    match transaction.command(&core.sql.commit) {
+        Ok(()) => Ok(value),
+        Err(error) if transaction.is_autocommit() => Err(Lost::Perhaps(unreadable(error))),
+        Err(error) => Err(Lost::No(unreadable(error))),
+    }
+}

@@ -1,0 +1,421 @@
+//! External tools: one effect, whatever gets lost, and the truth about it.
+
+use std::time::Duration;
+
+use idempotent_tool::{Clock, Finding, Resolution, ResolveError, Status};
+use serde_json::json;
+
+use crate::{
+    common::{ada, assert_code, assert_succeeded, key, marked},
+    provider::{BY_ASKING, BY_HAND, BY_KEY, Lab, Takes, arguments, call, drive},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_success_is_replayed_byte_for_byte() {
+    for tool in [BY_KEY, BY_ASKING, BY_HAND] {
+        let lab = Lab::new([]);
+        let first = lab.call(tool, "one").await;
+        assert_succeeded(&first, false);
+        let again = lab.call(tool, "one").await;
+        assert_succeeded(&again, true);
+        assert_eq!(first.operation_id(), again.operation_id());
+        assert_eq!(first.result().unwrap().get(), again.result().unwrap().get());
+        assert_eq!(lab.provider.requests(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_settled_by_the_declared_recovery() {
+    for takes in [
+        Takes::AppliesSilently,
+        Takes::AppliesAndHangs,
+        Takes::AppliesAndBreaksTheTool,
+        Takes::LosesIt,
+        Takes::Hangs,
+    ] {
+        let lab = Lab::new([takes]);
+        let reply = lab.settle(BY_KEY, "by key").await;
+        assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
+        assert_eq!(
+            (lab.provider.deployments(), lab.provider.requests()),
+            (1, 2)
+        );
+
+        let lab = Lab::new([takes]);
+        let reply = lab.settle(BY_ASKING, "by asking").await;
+        assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
+        assert_eq!(lab.provider.deployments(), 1, "{takes:?}");
+
+        let lab = Lab::new([takes]);
+        let reply = lab.settle(BY_HAND, "by hand").await;
+        assert_eq!(reply.status(), Status::OutcomeUnknown, "{takes:?}");
+        assert_eq!(
+            reply.next_action(),
+            Some("Look for the deployment in the provider's console")
+        );
+        assert!(!reply.is_retryable());
+        lab.pass(100 * SECOND).await;
+        let again = lab.call(BY_HAND, "by hand").await;
+        assert_eq!(again.status(), Status::OutcomeUnknown);
+        assert_eq!(
+            lab.provider.requests(),
+            1,
+            "nothing is sent again by itself"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_retained_and_replayed() {
+    for tool in [BY_KEY, BY_ASKING, BY_HAND] {
+        let lab = Lab::new([Takes::Refuses]);
+        let first = lab.call(tool, "refused").await;
+        assert_eq!(first.status(), Status::Failed);
+        assert_code(&first, "quota");
+        assert!(!first.is_retryable() && !first.is_replayed());
+        let again = lab.call(tool, "refused").await;
+        assert!(again.is_replayed());
+        assert_code(&again, "quota");
+        assert_eq!(first.operation_id(), again.operation_id());
+        assert_eq!(lab.provider.requests(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_earlier_ambiguity_survives_a_later_refusal() {
+    let lab = Lab::new([Takes::AppliesSilently, Takes::Conflicts]);
+    let reply = lab.settle(BY_KEY, "conflict").await;
+    assert_eq!(reply.status(), Status::OutcomeUnknown);
+    assert!(reply.is_retryable());
+    assert_eq!(lab.provider.deployments(), 1);
+    // The same key inside the window settles it.
+    let again = lab.settle(BY_KEY, "conflict").await;
+    assert_eq!(again.status(), Status::Succeeded);
+    assert_eq!(lab.provider.deployments(), 1);
+}
+
+#[tokio::test]
+async fn nothing_applied_runs_again_with_the_same_key() {
+    for tool in [BY_KEY, BY_ASKING, BY_HAND] {
+        let lab = Lab::new([Takes::IsAway, Takes::IsAway, Takes::IsAway]);
+        let reply = lab.settle(tool, "away").await;
+        assert_eq!(reply.status(), Status::Failed);
+        assert!(reply.is_retryable());
+        assert_code(&reply, "away");
+        assert_eq!(lab.provider.requests(), 3);
+        let again = lab.settle(tool, "away").await;
+        assert_succeeded(&again, false);
+        assert_eq!(reply.operation_id(), again.operation_id());
+        assert_eq!(lab.provider.deployments(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_is_capped_and_all_stay_within_the_deadline() {
+    let lab = Lab::new([Takes::Hangs, Takes::Hangs, Takes::Hangs, Takes::Hangs]);
+    let began = lab.ledger.clock.monotonic();
+    let reply = lab.call(BY_KEY, "slow").await;
+    assert_eq!(reply.status(), Status::Running);
+    assert!(
+        lab.ledger.clock.monotonic() - began < 6 * SECOND,
+        "the wait is bounded"
+    );
+    let reply = lab.settle(BY_KEY, "slow").await;
+    assert_eq!(reply.status(), Status::OutcomeUnknown);
+    let times = lab.provider.request_times();
+    assert_eq!(times.len(), 3);
+    for pair in times.windows(2) {
+        // The time-out of 8 s, then a jittered backoff of at most 400 ms.
+        let apart = pair[1] - pair[0];
+        assert!(8 * SECOND <= apart && apart < 10 * SECOND, "{apart:?}");
+    }
+    assert!(lab.ledger.clock.monotonic() - began < 31 * SECOND);
+}
+
+#[tokio::test]
+async fn the_providers_guidance_is_kept_or_ends_at_once() {
+    let lab = Lab::new([Takes::AsksToWait(3 * SECOND)]);
+    let reply = lab.settle(BY_KEY, "guided").await;
+    assert_eq!(reply.status(), Status::Succeeded);
+    let times = lab.provider.request_times();
+    assert!(3 * SECOND <= times[1] - times[0]);
+
+    let lab = Lab::new([Takes::AsksToWait(60 * SECOND)]);
+    let began = lab.ledger.clock.monotonic();
+    let reply = lab.settle(BY_KEY, "beyond").await;
+    assert_eq!(reply.status(), Status::Failed);
+    assert!(reply.is_retryable());
+    assert!(
+        lab.ledger.clock.monotonic() - began < SECOND,
+        "it ends at once"
+    );
+    assert_eq!(lab.provider.requests(), 1);
+}
+
+#[tokio::test]
+async fn eight_callers_make_one_request() {
+    let lab = Lab::new([Takes::Waits]);
+    let callers: Vec<_> = (0..8)
+        .map(|_| {
+            let tools = lab.tools.clone();
+            tokio::spawn(async move { tools.call(&ada(), BY_HAND, arguments("eight")).await })
+        })
+        .collect();
+    lab.provider.arrived.notified().await;
+    let conflict = json!({ "idempotency_key": key("eight"), "image": marked("web:8") });
+    assert_code(
+        &lab.tools.call(&ada(), BY_HAND, conflict).await,
+        "payload_conflict",
+    );
+    let mut replies = Vec::new();
+    let gathered = async {
+        for caller in callers {
+            replies.push(caller.await.unwrap());
+        }
+    };
+    drive(&lab.ledger.clock, gathered).await;
+    for reply in &replies {
+        assert_eq!(reply.status(), Status::Running, "{}", reply.to_json());
+        assert_eq!(reply.operation_id(), replies[0].operation_id());
+    }
+    let state = lab.get(&replies[0]).await;
+    assert_eq!(state["status"], "running");
+    assert_eq!(state["attempts"][0]["outcome"], "unreported");
+    lab.provider.go_on.notify_one();
+    let reply = lab.call(BY_HAND, "eight").await;
+    assert_eq!(reply.status(), Status::Succeeded);
+    let state = lab.get(&reply).await;
+    assert_eq!(state["status"], "succeeded");
+    assert_eq!(
+        state["result"],
+        serde_json::from_str::<serde_json::Value>(reply.result().unwrap().get()).unwrap()
+    );
+    assert!(state["key_expires_at"].is_string());
+    assert_eq!(
+        (lab.provider.requests(), lab.provider.deployments()),
+        (1, 1)
+    );
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_changes_nothing() {
+    let lab = Lab::new([Takes::Waits]);
+    let tools = lab.tools.clone();
+    let caller = tokio::spawn(async move { tools.call(&ada(), BY_HAND, arguments("left")).await });
+    lab.provider.arrived.notified().await;
+    caller.abort();
+    assert!(caller.await.unwrap_err().is_cancelled());
+    lab.provider.go_on.notify_one();
+    let reply = lab.call(BY_HAND, "left").await;
+    assert_eq!(reply.status(), Status::Succeeded);
+    assert_eq!(lab.provider.requests(), 1);
+}
+
+#[tokio::test]
+async fn past_the_providers_window_nothing_is_sent_again() {
+    let lab = Lab::new([Takes::AppliesSilently, Takes::Conflicts]);
+    let reply = lab.settle(BY_KEY, "window").await;
+    assert_eq!(reply.status(), Status::OutcomeUnknown);
+    lab.ledger.clock.advance(Duration::from_secs(24 * 60 * 60));
+    let late = lab.settle(BY_KEY, "window").await;
+    assert_eq!(late.status(), Status::OutcomeUnknown);
+    assert!(!late.is_retryable());
+    assert_eq!(lab.provider.requests(), 2);
+}
+
+#[tokio::test]
+async fn a_clock_that_goes_back_closes_the_window() {
+    let lab = Lab::new([Takes::AppliesSilently, Takes::Conflicts]);
+    let reply = lab.settle(BY_KEY, "back").await;
+    assert_eq!(reply.status(), Status::OutcomeUnknown);
+    let wall = lab.ledger.clock.wall();
+    lab.ledger.clock.set_wall(wall - Duration::from_secs(3600));
+    let late = lab.settle(BY_KEY, "back").await;
+    assert_eq!(late.status(), Status::OutcomeUnknown);
+    assert_eq!(lab.provider.requests(), 2);
+}
+
+#[tokio::test]
+async fn a_no_counts_after_settling_and_then_the_same_call_sends_again() {
+    let lab = Lab::new([Takes::LosesIt]);
+    let began = lab.ledger.clock.monotonic();
+    let reply = lab.settle(BY_ASKING, "settle").await;
+    assert_eq!(reply.status(), Status::Succeeded);
+    let times = lab.provider.request_times();
+    assert_eq!(times.len(), 2);
+    assert!(10 * SECOND <= times[1] - times[0], "{:?}", times);
+    assert!(lab.ledger.clock.monotonic() - began < 31 * SECOND);
+    assert_eq!(lab.provider.deployments(), 1);
+}
+
+#[tokio::test]
+async fn the_worker_asks_until_it_is_told() {
+    let lab = Lab::new([Takes::AppliesSilently]);
+    lab.provider.is_mute(true);
+    let reply = lab.call(BY_ASKING, "mute").await;
+    assert_eq!(reply.status(), Status::Running);
+    lab.pass(60 * SECOND).await;
+    let state = lab.get(&reply).await;
+    assert_eq!(state["status"], "outcome_unknown");
+    assert!(state["next_check_at"].is_string());
+    lab.provider.is_mute(false);
+    lab.pass(120 * SECOND).await;
+    let state = lab.get(&reply).await;
+    assert_eq!(state["status"], "succeeded");
+    assert_eq!(
+        (lab.provider.requests(), lab.provider.deployments()),
+        (1, 1)
+    );
+    assert!(lab.provider.asked() < 40, "the intervals grow");
+}
+
+#[tokio::test]
+async fn after_the_deadline_the_worker_settles_and_sends_nothing() {
+    let lab = Lab::new([Takes::LosesIt]);
+    lab.provider.is_mute(true);
+    let reply = lab.call(BY_ASKING, "later").await;
+    lab.pass(60 * SECOND).await;
+    lab.provider.is_mute(false);
+    lab.pass(120 * SECOND).await;
+    let state = lab.get(&reply).await;
+    assert_eq!(state["status"], "failed");
+    assert_eq!(state["retryable"], true);
+    assert_eq!(lab.provider.requests(), 1);
+    let again = lab.call(BY_ASKING, "later").await;
+    assert_succeeded(&again, false);
+    assert_eq!(lab.provider.deployments(), 1);
+}
+
+#[tokio::test]
+async fn another_process_recovers_what_the_first_left() {
+    for (tool, requests) in [(BY_KEY, 2), (BY_ASKING, 1), (BY_HAND, 1)] {
+        let lab = Lab::new([Takes::AppliesAndHangs]);
+        // The first process is gone with its run: its runtime stops in the middle.
+        let gone = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let tools = {
+            let _inside = gone.enter();
+            lab.second()
+        };
+        gone.spawn(async move { tools.call(&ada(), tool, arguments("left")).await });
+        lab.provider.arrived.notified().await;
+        gone.shutdown_background();
+        let mut reply = lab.call(tool, "left").await;
+        assert_eq!(reply.status(), Status::Running, "its lease is not over");
+        while reply.status() == Status::Running || reply.is_retryable() {
+            reply = lab.call(tool, "left").await;
+        }
+        let expected = match tool {
+            BY_HAND => Status::OutcomeUnknown,
+            _ => Status::Succeeded,
+        };
+        assert_eq!(reply.status(), expected, "{tool}");
+        assert_eq!(lab.provider.deployments(), 1);
+        assert_eq!(lab.provider.requests(), requests);
+    }
+}
+
+#[tokio::test]
+async fn a_late_success_settles_what_was_unknown() {
+    let lab = Lab::new([Takes::Waits]);
+    let slow = lab.second();
+    let first = tokio::spawn(async move {
+        // Polled on while the other process takes the operation over.
+        slow.call(&ada(), BY_HAND, arguments("late")).await
+    });
+    lab.provider.arrived.notified().await;
+    // The time of day jumps: the lease is over for everybody else, the attempt goes on.
+    let wall = lab.ledger.clock.wall();
+    lab.ledger.clock.set_wall(wall + 60 * SECOND);
+    let taken = lab.tools.call(&ada(), BY_HAND, arguments("late")).await;
+    assert_eq!(taken.status(), Status::OutcomeUnknown);
+    lab.provider.go_on.notify_one();
+    let first = drive(&lab.ledger.clock, first).await.unwrap();
+    assert_eq!(first.status(), Status::Succeeded, "{}", first.to_json());
+    let reply = call(&lab.tools, &lab.ledger.clock, BY_HAND, "late").await;
+    assert_succeeded(&reply, true);
+    assert_eq!(lab.provider.deployments(), 1);
+}
+
+#[tokio::test]
+async fn a_person_settles_what_nobody_else_can() {
+    let lab = Lab::new([Takes::LosesIt]);
+    let reply = lab.call(BY_HAND, "person").await;
+    let id = reply.operation_id().unwrap();
+    let resolution = |attempts, finding| Resolution {
+        operation_id: id,
+        attempts,
+        finding,
+        by: "ada".into(),
+        why: "the console lists none".into(),
+    };
+    let unseen = lab.tools.resolve(resolution(0, Finding::NotApplied)).await;
+    assert!(matches!(unseen, Err(ResolveError::MovedOn)));
+    let unfit = Finding::Succeeded(json!({ "deployment": 7 }));
+    let unfit = lab.tools.resolve(resolution(1, unfit)).await;
+    assert!(matches!(unfit, Err(ResolveError::InvalidResult(_))));
+    let settled = lab.tools.resolve(resolution(1, Finding::NotApplied)).await;
+    assert_eq!(settled.unwrap().status(), Status::Failed);
+    let again = lab.call(BY_HAND, "person").await;
+    assert_succeeded(&again, false);
+    assert_eq!(lab.provider.deployments(), 1);
+    let late = lab.tools.resolve(resolution(2, Finding::NotApplied)).await;
+    assert!(matches!(late, Err(ResolveError::MovedOn)));
+
+    let lab = Lab::new([Takes::AppliesSilently]);
+    let reply = lab.call(BY_HAND, "found").await;
+    let found = Resolution {
+        operation_id: reply.operation_id().unwrap(),
+        attempts: 1,
+        finding: Finding::Succeeded(json!({ "deployment_id": marked("found") })),
+        by: "ada".into(),
+        why: "the console lists it".into(),
+    };
+    assert_eq!(
+        lab.tools.resolve(found).await.unwrap().status(),
+        Status::Succeeded
+    );
+    assert_succeeded(&lab.call(BY_HAND, "found").await, true);
+}
+
+#[tokio::test]
+async fn a_finished_operation_keeps_its_fingerprint_alone() {
+    let lab = Lab::new([]);
+    assert_succeeded(&lab.call(BY_KEY, "reduced").await, false);
+    let path = lab.ledger.path();
+    let requests: i64 = rusqlite::Connection::open(path)
+        .unwrap()
+        .query_row(
+            "SELECT count(*) FROM idempotent_external WHERE request IS NOT NULL",
+            (),
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(requests, 0);
+    let other = json!({ "idempotency_key": key("reduced"), "image": marked("web:8") });
+    assert_code(
+        &lab.tools.call(&ada(), BY_KEY, other).await,
+        "payload_conflict",
+    );
+}
+
+#[tokio::test]
+async fn a_shut_down_toolbox_leaves_everything_recoverable() {
+    let lab = Lab::new([Takes::Waits, Takes::Applies]);
+    let tools = lab.tools.clone();
+    let caller = tokio::spawn(async move { tools.call(&ada(), BY_KEY, arguments("down")).await });
+    lab.provider.arrived.notified().await;
+    let left = drive(&lab.ledger.clock, lab.tools.shut_down(SECOND)).await;
+    assert_eq!(left, 1, "the attempt under way is still there");
+    let refused = lab.tools.call(&ada(), BY_KEY, arguments("new")).await;
+    assert_code(&refused, "busy");
+    lab.provider.go_on.notify_one();
+    let reply = drive(&lab.ledger.clock, caller).await.unwrap();
+    assert_eq!(reply.status(), Status::Succeeded);
+    assert_eq!(lab.tools.shut_down(SECOND).await, 0);
+}
