@@ -21,9 +21,9 @@ use crate::store::sqlite::{
 /// Each takes the ledger to the next version; the first one makes it.
 const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("external.sql")];
 
-/// How many pages the log may have before a commit itself copies them into the file, when
-/// the thread for it is too slow: 25 MB.
-const CHECKPOINT_PAGES: i64 = 6_000;
+/// How many pages the log may have before a commit itself copies them into the file, as
+/// when the thread for it fails: 29 MB.
+const CHECKPOINT_PAGES: i64 = 7_000;
 
 /// Statements that are kept prepared, the runtime's dozen and the handlers'.
 const CACHED_STATEMENTS: usize = 256;
