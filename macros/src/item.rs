@@ -44,7 +44,8 @@ impl Function {
     /// The function as it is compiled: without the attributes that only we understand.
     pub(crate) fn emit(&self) -> TokenStream {
         // Before the user's own attributes, so that theirs win. These lints object to a
-        // tool's shape: owned arguments, as many as it takes, a result that may be an error.
+        // tool's shape: owned arguments, as many as it takes, a result that may be an error,
+        // state by its exact type.
         let mut tokens = quote_spanned! {Span::mixed_site()=>
             #[allow(
                 clippy::needless_pass_by_value,
@@ -52,6 +53,7 @@ impl Function {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
         };
         let attrs = self.attrs.iter().filter(|attr| !is_ours(attr.path()));
@@ -79,7 +81,7 @@ impl Function {
             );
         }
         if let Some(token) = sig.asyncness
-            && self.works_in_transaction()
+            && self.external_token().is_none()
         {
             errors.at(
             token.span,
@@ -128,26 +130,21 @@ impl Function {
         }
     }
 
-    /// Whether the first parameter is the transaction, as far as its name tells.
-    fn works_in_transaction(&self) -> bool {
+    /// The token that makes the function an external tool: `async`, unless its first
+    /// parameter is the transaction, or no context at all.
+    pub(crate) fn external_token(&self) -> Option<Token![async]> {
+        let token = self.sig.asyncness?;
         let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
-            return false;
+            return None;
         };
         let Type::Reference(reference) = types::ungroup(&parameter.ty) else {
-            return false;
+            return None;
         };
         let Type::Path(path) = types::ungroup(&reference.elem) else {
-            return false;
+            return None;
         };
-        path.path
-            .segments
-            .last()
-            .is_some_and(|last| last.ident == "Tx")
-    }
-
-    /// What an `async` function's kind is: external, unless it was mistaken for one.
-    pub(crate) fn external_token(&self) -> Option<Token![async]> {
-        self.sig.asyncness.filter(|_| !self.works_in_transaction())
+        let name = &path.path.segments.last()?.ident;
+        (name != "Tx" && !is_text(&reference.elem)).then_some(token)
     }
 
     /// The type of the first parameter, without its `&`, where it can be a context.

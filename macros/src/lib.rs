@@ -75,10 +75,11 @@ mod tests;
 ///
 /// # Parameters of the function
 ///
-/// The context comes first: `tx: &Tx` or `attempt: &Attempt`. Each parameter after it is an argument of the
-/// tool; its doc comment becomes the argument's description, and `#[schemars(…)]` and
-/// `#[serde(…)]` on it mean what they mean on a field. Its type is owned and implements
-/// `serde::Deserialize` and `schemars::JsonSchema`.
+/// The context comes first: `tx: &Tx` or `attempt: &Attempt`. Each parameter after it is an
+/// argument of the tool; its doc comment becomes the argument's description, and `#[schemars(…)]` on it
+/// means what it means on a field, as do `default`, `rename`, `with` and `deserialize_with`
+/// in `#[serde(…)]`. Its type is owned and implements `serde::Deserialize` and
+/// `schemars::JsonSchema`. None is named `idempotency_key`, which every tool has already.
 /// An `Option` may be absent. With `#[serde(default)]` or `#[serde(default = "path")]` the
 /// default is part of the contract, so the type implements `serde::Serialize` too.
 ///

@@ -86,15 +86,15 @@ impl<'a> Tool<'a> {
         let output = output(sig, errors);
         let krate = args.krate_path();
         let deadline = args.deadline.unwrap_or(Duration::from_secs(30));
-        let external = match function.external_token() {
-            Some(token) => {
-                let span = token.span;
-                Some(args.external.check(deadline, args.mistaken, span, errors)?)
-            }
-            None => {
-                args.external.refuse(errors);
-                None
-            }
+        let external = if let Some(token) = function.external_token() {
+            let missing = token.span;
+            Some(
+                args.external
+                    .check(deadline, args.mistaken, missing, errors)?,
+            )
+        } else {
+            args.external.refuse(errors);
+            None
         };
         Some(Self {
             krate: krate?,

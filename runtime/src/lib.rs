@@ -61,6 +61,7 @@ pub use reply::{
 pub use request::{
     authorize::{Access, Asked},
     caller::Caller,
+    carrier::CarriedKeys,
     key::{IdempotencyKey, InvalidKey},
     scope::{EmptyScope, Scope, ScopeBuilder},
 };
@@ -82,6 +83,9 @@ pub mod __private;
 mod clock;
 mod definition;
 mod effect;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
 #[cfg(feature = "rmcp")]
 pub mod mcp;
 mod operation;

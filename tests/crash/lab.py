@@ -151,6 +151,9 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.was_killed()
 
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
     def was_killed(self) -> None:
         """The process ends by SIGKILL, whoever sent it."""
         code = self.process.wait(PATIENCE)
@@ -240,3 +243,10 @@ class Lab:
         """The states of all external operations in the ledger."""
         with contextlib.closing(sqlite3.connect(self.db, timeout=PATIENCE)) as connection:
             return [row[0] for row in connection.execute("SELECT state FROM idempotent_external")]
+
+    def operation_id(self) -> str:
+        """The id of the only external operation in the ledger."""
+        query = "SELECT lower(hex(operation_id)) FROM idempotent_external"
+        with contextlib.closing(sqlite3.connect(self.db, timeout=PATIENCE)) as connection:
+            [[operation_id]] = connection.execute(query).fetchall()
+        return f"op_{operation_id}"

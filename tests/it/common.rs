@@ -42,6 +42,7 @@ impl Ledger {
         let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
         let store = SqliteStore::options()
             .clock(clock.clone())
+            .background_pruning(false)
             .open(folder.path().join("db"))
             .unwrap();
         create_notes(&store);

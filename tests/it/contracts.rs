@@ -1,9 +1,13 @@
 //! What may change under a version that a ledger already knows.
 
-use idempotent_tool::{BuildError, Failure, SqliteStore, Tool, Toolbox, Tx, idempotent_tool};
+use std::time::{Duration, SystemTime};
+
+use idempotent_tool::{
+    BuildError, Failure, ManualClock, SqliteStore, Tool, Toolbox, Tx, idempotent_tool,
+};
 use serde_json::json;
 
-use crate::common::{Ledger, ada, assert_succeeded, key, marked};
+use crate::common::{Ledger, ada, assert_code, assert_succeeded, key, marked, watch_logs};
 
 mod original {
     use super::*;
@@ -136,6 +140,42 @@ fn a_new_optional_argument_changes_no_fingerprint() {
         matches!(error, BuildError::ContractChanged { .. }),
         "{error}"
     );
+}
+
+/// A ledger that `original` wrote with the first released layout, before `create_note:v1`
+/// had its optional arguments. Never made again: it stands for the files that users have.
+const FIXTURE: &[u8] = include_bytes!("fixtures/ledger-1.db");
+
+#[test]
+fn a_receipt_in_an_old_file_is_replayed_under_the_wider_contract() {
+    watch_logs();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("db");
+    std::fs::write(&path, FIXTURE).unwrap();
+    let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_001));
+    let store = SqliteStore::options().clock(clock).open(&path).unwrap();
+    let tools = build::<new_optional_arguments::create_note>(store).unwrap();
+    for (arguments, replayed) in [
+        (json!({ "body": marked("milk") }), true),
+        (
+            json!({ "body": marked("milk"), "copies": 0, "pinned": false, "folder": null }),
+            true,
+        ),
+        (json!({ "body": marked("milk"), "pinned": true }), false),
+        (json!({ "body": marked("bread") }), false),
+    ] {
+        let mut arguments = arguments;
+        arguments["idempotency_key"] = key("old-file").into();
+        let reply = tools.call_blocking(&ada(), "create_note", arguments);
+        if replayed {
+            assert_succeeded(&reply, true);
+            assert_eq!(reply.result().unwrap().get(), "1");
+            let operation_id = reply.operation_id().unwrap().to_string();
+            assert_eq!(operation_id, "op_01a22b9089a972948d72b227e2dd07bb");
+        } else {
+            assert_code(&reply, "payload_conflict");
+        }
+    }
 }
 
 #[test]

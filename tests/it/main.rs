@@ -10,6 +10,7 @@
 
 mod arguments;
 mod authorization;
+mod carriers;
 mod common;
 mod contracts;
 mod conversation;

@@ -24,27 +24,29 @@ use crate::{
     conversation::create_note,
 };
 
-const NEWEST: &str = "2026-07-28";
+pub(crate) const NEWEST: &str = "2026-07-28";
 const OLDER: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// An application with a plain tool of its own.
 struct Application {
+    word: &'static str,
     router: ToolRouter<Self>,
 }
 
 #[tool_router]
 impl Application {
-    /// Count the letters of a word.
+    /// Count the letters of the word.
     #[tool]
+    #[allow(clippy::unused_self, reason = "the SDK's tools take it")]
     fn count_letters(&self) -> String {
-        "five".into()
+        self.word.len().to_string()
     }
 }
 
 #[tool_handler(router = self.router)]
 impl ServerHandler for Application {}
 
-fn tools(ledger: &Ledger) -> Toolbox {
+pub(crate) fn tools(ledger: &Ledger) -> Toolbox {
     Toolbox::builder(ledger.store.clone())
         .without_authorization()
         .tool::<create_note>()
@@ -53,7 +55,7 @@ fn tools(ledger: &Ledger) -> Toolbox {
 }
 
 /// A client that writes and reads lines.
-struct Wire {
+pub(crate) struct Wire {
     version: &'static str,
     last_id: u64,
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
@@ -62,15 +64,18 @@ struct Wire {
 
 impl Wire {
     /// Connects to a server of its own; `version` decides how.
-    async fn connect(adapter: &Adapter, version: &'static str) -> Self {
+    pub(crate) async fn connect(adapter: &Adapter, version: &'static str) -> Self {
         let router = adapter.merge(Application::tool_router()).unwrap();
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         tokio::spawn(async move {
             let (reader, writer) = tokio::io::split(theirs);
-            let server = Application { router }
-                .serve((reader, writer))
-                .await
-                .unwrap();
+            let server = Application {
+                word: "notes",
+                router,
+            }
+            .serve((reader, writer))
+            .await
+            .unwrap();
             server.waiting().await.unwrap();
         });
         let (reader, writer) = tokio::io::split(ours);
@@ -115,11 +120,10 @@ impl Wire {
     async fn begin(&mut self, method: &str, mut params: Value) -> u64 {
         self.last_id += 1;
         if self.version == NEWEST {
-            params["_meta"] = json!({
-                "io.modelcontextprotocol/protocolVersion": NEWEST,
-                "io.modelcontextprotocol/clientCapabilities": {},
-                "io.modelcontextprotocol/clientInfo": { "name": "wire", "version": "1" },
-            });
+            let meta = &mut params["_meta"];
+            meta["io.modelcontextprotocol/protocolVersion"] = json!(NEWEST);
+            meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+            meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": "wire", "version": "1" });
         }
         self.send(&json!({
             "jsonrpc": "2.0",
@@ -136,7 +140,7 @@ impl Wire {
         serde_json::from_str(&line).unwrap()
     }
 
-    async fn request(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.begin(method, params).await;
         let response = self.response().await;
         assert_eq!(response["id"], id, "{response}");
@@ -221,7 +225,7 @@ async fn every_version_lists_and_calls_both_kinds_of_tools() {
         assert_eq!(invalid["error"]["code"], "invalid_arguments");
 
         let plain = wire.call("count_letters", json!({})).await;
-        assert_eq!(plain["content"][0]["text"], "five");
+        assert_eq!(plain["content"][0]["text"], "5");
         assert_eq!(ledger.rows(), (1, 1), "{version}");
     }
 }

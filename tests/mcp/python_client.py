@@ -1,24 +1,37 @@
 """The Python SDK against the notes server, on the newest protocol and on the older one."""
 
+import contextlib
 import json
-import signal
+import sqlite3
 from argparse import Namespace
 
 import anyio
+import httpx2
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult
 
 import scenario
 from scenario import BODY, NOTE, check
+from targets import TRANSPORTS, Target
 
 # How the client connects, and what that negotiates.
 MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
 
 
-def connect(command: list[str], mode: str, env: dict[str, str] | None = None) -> Client:
-    """A client of a server process of its own; a lost answer must not hang it."""
-    parameters = StdioServerParameters(command=command[0], args=command[1:], env=env)
-    return Client(parameters, mode=mode, read_timeout_seconds=60)
+@contextlib.asynccontextmanager
+async def connect(target: Target, mode: str):
+    """A connected client; a lost answer must not hang it."""
+    if target.command is not None:
+        program, *arguments = target.command
+        server = StdioServerParameters(command=program, args=arguments, env=target.env)
+        async with Client(server, mode=mode, read_timeout_seconds=60) as client:
+            yield client
+        return
+    async with httpx2.AsyncClient(headers=target.headers, timeout=60) as http:
+        transport = streamable_http_client(target.url, http_client=http)
+        async with Client(transport, mode=mode, read_timeout_seconds=60) as client:
+            yield client
 
 
 async def call(client: Client, arguments: dict) -> dict:
@@ -37,10 +50,10 @@ async def call(client: Client, arguments: dict) -> dict:
     return reply
 
 
-async def happy_path(server: str, mode: str) -> None:
+async def happy_path(options: Namespace, transport: type, mode: str) -> None:
     """First call, replay and every reachable refusal, in one connection."""
-    with scenario.database() as db:
-        async with connect(scenario.serve(server, db), mode) as client:
+    with scenario.database() as db, transport(options, db) as server:
+        async with connect(server.serve(), mode) as client:
             check(client.protocol_version == MODES[mode], MODES[mode], client.protocol_version)
             listing = (await client.list_tools()).tools
             scenario.check_listing(
@@ -66,43 +79,62 @@ async def happy_path(server: str, mode: str) -> None:
         check(scenario.note_ids(db) == [note_id], "one note", scenario.note_ids(db))
 
         # The permission is taken away: a key that exists and one that doesn't read alike.
-        async with connect(scenario.serve(server, db, "--deny", "create_note"), mode) as client:
+        async with connect(server.serve("create_note"), mode) as client:
             known = await call(client, NOTE)
             scenario.check_rejected(known, "denied")
             unknown = await call(client, {**NOTE, "idempotency_key": "never-used"})
             check(known == unknown, "the same words", unknown)
 
 
-async def lost_answer(options: Namespace, mode: str) -> None:
+async def lost_answer(options: Namespace, transport: type, mode: str) -> None:
     """The server is killed between commit and answer; the retry gets the same note."""
-    with scenario.database() as db:
-        exit_file = db.with_name("exit")
-        doomed = scenario.recorded(scenario.serve(options.crash_server, db), exit_file)
-        async with connect(doomed, mode, {scenario.FAILPOINT: options.failpoint}) as client:
-            await client.list_tools()
-            try:
+    with scenario.database() as db, transport(options, db) as server:
+        answer = None
+        try:
+            async with connect(server.serve_doomed(), mode) as client:
+                await client.list_tools()
                 answer = await client.call_tool("create_note", NOTE)
-            except MCPError as error:
-                check(error.code == -32000, "a closed connection", error)
-            else:
-                check(False, "no answer", answer)
-        code = int(exit_file.read_text())
-        check(code == -signal.SIGKILL, "a server ended by SIGKILL", code)
+        # How the SDK says it depends on the transport.
+        except* (MCPError, httpx2.TransportError):
+            pass
+        check(answer is None, "no answer", answer)
+        server.check_killed()
         committed = scenario.note_ids(db)
         check(len(committed) == 1, "one committed note", committed)
 
-        async with connect(scenario.serve(options.server, db), mode) as client:
+        async with connect(server.serve(), mode) as client:
             retry = await call(client, NOTE)
             check(scenario.check_succeeded(retry, replayed=True) == committed[0], "it", retry)
         check(scenario.note_ids(db) == committed, "one note", scenario.note_ids(db))
 
 
+async def own_time_out(options: Namespace, transport: type, mode: str) -> None:
+    """The client gives up while another process holds the write lock; its retry is one note."""
+    with scenario.database() as db, transport(options, db) as server:
+        async with connect(server.serve(), mode) as client:
+            await client.list_tools()
+            with contextlib.closing(sqlite3.connect(db, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                try:
+                    answer = await client.call_tool("create_note", NOTE, read_timeout_seconds=0.5)
+                except MCPError as error:
+                    check("imed out" in str(error), "a time-out", error)
+                else:
+                    check(False, "no answer", answer)
+                other.execute("ROLLBACK")
+            reply = await call(client, NOTE)
+            check(reply["status"] == "succeeded", "a success", reply)
+        check(len(scenario.note_ids(db)) == 1, "one note", scenario.note_ids(db))
+
+
 def main() -> None:
     options = scenario.options()
-    for mode, version in MODES.items():
-        anyio.run(happy_path, options.server, mode)
-        anyio.run(lost_answer, options, mode)
-        print(f"python mcp: {version} (mode {mode}) passed, an answer lost and replayed")
+    for transport in TRANSPORTS:
+        for mode, version in MODES.items():
+            for test in (happy_path, lost_answer, own_time_out):
+                anyio.run(test, options, transport, mode)
+            how = f"{version} (mode {mode}) over {transport.name}"
+            print(f"python mcp: {how} passed, an answer lost and replayed")
 
 
 main()

@@ -58,3 +58,8 @@ pub fn caller() -> Result<Caller, EmptyScope> {
         Scope::builder().account("acme").principal("ada").build()?,
     ))
 }
+
+/// A page of the guide, whose program is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/guide/existing-rmcp-server.md")]
+pub struct ExistingRmcpServer;

@@ -1,13 +1,13 @@
 //! The command line of the notes example.
 
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 use idempotent_tool::{Caller, EmptyScope, Scope, SqliteStore};
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
-use super::{demo, server, tools};
+use super::{demo, http, server, tokens::Tokens, tools};
 
 /// Sparse, and never the MCP SDK's own: it logs whole requests.
 const LOG_FILTER: &str = "warn,rmcp=off";
@@ -24,8 +24,24 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve MCP on standard input and output
-    Serve(Target),
+    /// Serve MCP on standard input and output, or over HTTP
+    Serve {
+        #[command(flatten)]
+        target: Target,
+        /// Serve over HTTP at this address instead, to requests for local host names; the
+        /// endpoint is `/mcp`
+        #[arg(
+            long,
+            value_name = "ADDRESS",
+            requires = "tokens",
+            conflicts_with_all = ["account", "principal", "workspace", "deny"]
+        )]
+        http: Option<SocketAddr>,
+        /// Who may call over HTTP, and what: `[[token]]` tables of `token`, `account`,
+        /// `principal`, `workspace` and `permissions`, read again when the file changes
+        #[arg(long, value_name = "FILE", requires = "http")]
+        tokens: Option<PathBuf>,
+    },
     /// Make one call and print the reply
     Call {
         /// The tool's name
@@ -110,7 +126,17 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     match cli.command {
         None => demo::run(),
-        Some(Command::Serve(target)) => {
+        Some(Command::Serve {
+            target,
+            http: Some(address),
+            tokens: Some(tokens),
+        }) => {
+            let tokens = Tokens::open(tokens)?;
+            let store = target.store()?;
+            let tools = tools::toolbox_for_tokens(&store)?;
+            http::serve(store, tools, tokens, address)
+        }
+        Some(Command::Serve { target, .. }) => {
             let store = target.store()?;
             let tools = tools::toolbox(&store, target.revoked())?;
             server::serve_stdio(store, tools, target.caller()?)

@@ -2,5 +2,7 @@
 
 pub mod cli;
 pub mod demo;
+pub mod http;
 pub mod server;
+pub mod tokens;
 pub mod tools;

@@ -2,20 +2,56 @@
 
 use std::error::Error;
 
-use idempotent_tool::{Caller, SqliteStore, Toolbox, mcp::Adapter};
+use axum::http::request::Parts;
+use idempotent_tool::{
+    Caller, SqliteStore, Toolbox,
+    mcp::{Adapter, Unidentified},
+};
 use rmcp::{
-    ErrorData, Json, ServerHandler, ServiceExt, handler::server::router::tool::ToolRouter, tool,
-    tool_handler, tool_router,
+    ErrorData, Json, RoleServer, ServerHandler, ServiceExt,
+    handler::server::router::tool::ToolRouter, service::RequestContext, tool, tool_handler,
+    tool_router,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// A server of notes to one caller.
-#[derive(Debug)]
+use super::tokens::Permissions;
+
+/// A server of notes.
+#[derive(Debug, Clone)]
 pub struct Notes {
     store: SqliteStore,
-    caller: Caller,
+    identity: Identity,
     router: ToolRouter<Self>,
+}
+
+/// Where the caller of a request is known from.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Identity {
+    /// Standard input authenticates nobody: whoever started the process is the caller.
+    Fixed(Caller),
+    /// The HTTP layer has authenticated the request, and left the caller in it.
+    Request,
+}
+
+impl Identity {
+    /// The caller of the request that `context` belongs to.
+    ///
+    /// # Errors
+    ///
+    /// When nobody has authenticated it.
+    pub fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, Unidentified> {
+        match self {
+            Self::Fixed(caller) => Ok(caller.clone()),
+            Self::Request => context
+                .extensions
+                .get::<Parts>()
+                .and_then(|parts| parts.extensions.get::<Caller>())
+                .cloned()
+                .ok_or(Unidentified::Refused),
+        }
+    }
 }
 
 /// What `list_notes` returns.
@@ -35,24 +71,43 @@ pub struct ListedNote {
 
 #[tool_router]
 impl Notes {
-    /// A server of `tools` and of the notes in `store` to `caller`.
+    /// A server of `tools` and of the notes in `store` to the callers of `identity`.
     ///
     /// # Errors
     ///
     /// When both define a tool of the same name.
-    pub fn new(store: SqliteStore, tools: Toolbox, caller: Caller) -> Result<Self, Box<dyn Error>> {
-        let adapter = Adapter::for_caller(tools, caller.clone());
+    pub fn new(
+        store: SqliteStore,
+        tools: Toolbox,
+        identity: Identity,
+    ) -> Result<Self, Box<dyn Error>> {
+        let callers = identity.clone();
+        let adapter = Adapter::new(tools, move |context| {
+            std::future::ready(callers.caller(&context))
+        });
         Ok(Self {
             store,
-            caller,
+            identity,
             router: adapter.merge(Self::tool_router())?,
         })
     }
 
-    /// List the caller's notes.
+    /// List the caller's notes: returns the id and the body of each, pinned ones first.
     #[tool(annotations(title = "List notes", read_only_hint = true, open_world_hint = false))]
-    async fn list_notes(&self) -> Result<Json<NoteList>, ErrorData> {
-        let (store, scope) = (self.store.clone(), self.caller.scope().to_string());
+    async fn list_notes(
+        &self,
+        context: RequestContext<RoleServer>,
+    ) -> Result<Json<NoteList>, ErrorData> {
+        let caller = self
+            .identity
+            .caller(&context)
+            .map_err(|error| ErrorData::invalid_request(error.to_string(), None))?;
+        let permissions = caller.get::<Permissions>();
+        if permissions.is_some_and(|permissions| !permissions.allow("list_notes")) {
+            let message = "this caller may not call `list_notes`";
+            return Err(ErrorData::invalid_request(message, None));
+        }
+        let (store, scope) = (self.store.clone(), caller.scope().to_string());
         let listed = tokio::task::spawn_blocking(move || list(&store, &scope)).await;
         match listed {
             Ok(Ok(notes)) => Ok(Json(NoteList { notes })),
@@ -62,7 +117,7 @@ impl Notes {
     }
 }
 
-#[tool_handler(router = self.router)]
+#[tool_handler(router = self.router, name = "notes", version = "0.1.0")]
 impl ServerHandler for Notes {}
 
 fn list(store: &SqliteStore, scope: &str) -> Result<Vec<ListedNote>, Box<dyn Error + Send + Sync>> {
@@ -90,7 +145,7 @@ pub fn serve_stdio(
     tools: Toolbox,
     caller: Caller,
 ) -> Result<(), Box<dyn Error>> {
-    let server = Notes::new(store, tools, caller)?;
+    let server = Notes::new(store, tools, Identity::Fixed(caller))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;

@@ -13,6 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::tokens;
+
 /// What `create_note` returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Note {
@@ -39,7 +41,8 @@ pub fn create_note_v1(
     insert(tx, &body, false)
 }
 
-/// Create a note in the caller's project.
+/// Create a note in the caller's project: writes one row with its `body`, which stays on top
+/// of the list if it is `pinned`. Returns the id of the note.
 ///
 /// # Errors
 ///
@@ -52,7 +55,10 @@ pub fn create_note_v1(
 pub fn create_note(
     tx: &Tx,
     /// The text of the note.
-    #[schemars(length(min = 1, max = 10_000))]
+    #[schemars(
+        length(min = 1, max = 10_000),
+        example = "Investigate the failing parser fixture."
+    )]
     body: String,
     /// Whether the note stays on top of the list.
     #[serde(default)]
@@ -128,13 +134,27 @@ pub fn builder(store: &SqliteStore, revoked: Revoked) -> ToolboxBuilder<SqliteSt
         .authorize(move |_: &Caller, asked: &Asked<'_>| revoked.authorize(asked))
 }
 
-/// The toolbox of the server: both versions, so that a key used under v1 stays good.
+/// The toolbox of one trusted caller: all tools but the revoked ones.
 ///
 /// # Errors
 ///
 /// When the ledger in `store` can't be used with these tools.
 pub fn toolbox(store: &SqliteStore, revoked: Revoked) -> Result<Toolbox, BuildError> {
-    builder(store, revoked)
+    register(builder(store, revoked))
+}
+
+/// The toolbox of many callers: each may call the tools that its token names.
+///
+/// # Errors
+///
+/// When the ledger in `store` can't be used with these tools.
+pub fn toolbox_for_tokens(store: &SqliteStore) -> Result<Toolbox, BuildError> {
+    register(Toolbox::builder(store.clone()).authorize(tokens::authorize))
+}
+
+/// Both versions, so that a key used under v1 stays good.
+fn register(builder: ToolboxBuilder<SqliteStore>) -> Result<Toolbox, BuildError> {
+    builder
         .tool::<create_note_v1>()
         .tool::<create_note>()
         .build()

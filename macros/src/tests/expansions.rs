@@ -62,6 +62,7 @@ fn arguments_as_parameters() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             /// Create a note.
             ///
@@ -150,6 +151,7 @@ fn arguments_as_parameters() {
                             destructive: false,
                             open_world: false,
                             authorize: ::core::option::Option::None,
+                            external: ::core::option::Option::None,
                             module: ::core::module_path!(),
                         }
                     }
@@ -218,6 +220,7 @@ fn arguments_as_one_struct() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             #[cfg(feature = "notes")]
             fn create(tx: &Tx, Note { body, .. }: Note) -> Result<u64, Failure> {
@@ -258,6 +261,7 @@ fn arguments_as_one_struct() {
                             destructive: true,
                             open_world: false,
                             authorize: ::core::option::Option::Some(__IDEMPOTENT_TOOL_AUTHORIZER),
+                            external: ::core::option::Option::None,
                             module: ::core::module_path!(),
                         }
                     }
@@ -303,6 +307,7 @@ fn a_mistake_leaves_the_function() {
                 clippy::fn_params_excessive_bools,
                 clippy::unnecessary_wraps,
                 clippy::missing_const_for_fn,
+                clippy::ptr_arg,
             )]
             #[inline]
             pub fn create(

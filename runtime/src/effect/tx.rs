@@ -240,7 +240,7 @@ impl Transaction {
     ) -> rusqlite::Result<T> {
         #[cfg(feature = "failpoints")]
         if let Some(failpoints) = &self.guard.failpoints {
-            return failpoints.around(|| work(&self.connection));
+            return failpoints.around(&self.connection, work);
         }
         work(&self.connection)
     }

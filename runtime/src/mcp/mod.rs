@@ -31,6 +31,8 @@ mod wire;
 
 use std::{fmt, future, sync::Arc};
 
+use http::request::Parts;
+
 use rmcp::{
     ErrorData, RoleServer,
     handler::server::{
@@ -44,7 +46,7 @@ use serde_json::Value;
 
 use crate::{
     reply::{Reply, rejection::Rejection},
-    request::caller::Caller,
+    request::{caller::Caller, carrier::CarriedKeys},
     store::BoxFuture,
     toolbox::Toolbox,
 };
@@ -53,11 +55,24 @@ type Identify = dyn Fn(RequestContext<RoleServer>) -> BoxFuture<'static, Result<
     + Send
     + Sync;
 
+/// The member of a request's `_meta` that carries the key, unless the application names
+/// another.
+const KEY_META: &str = "idempotent-tool/key";
+
+/// The header that carries the key over HTTP.
+const KEY_HEADER: &str = "idempotency-key";
+
 /// A toolbox's tools as an MCP server serves them. Clones are cheap.
+///
+/// The key of a call is among its arguments, in the `idempotent-tool/key` member of the
+/// request's `_meta`, or, over HTTP, in the `Idempotency-Key` header (a quoted string or a
+/// bare token). Where several carry one, they must agree: otherwise the call is refused
+/// with `invalid_key`.
 #[derive(Clone)]
 pub struct Adapter {
     tools: Toolbox,
     identify: Arc<Identify>,
+    key_meta: Arc<str>,
 }
 
 /// Why a request has no caller.
@@ -100,7 +115,16 @@ impl Adapter {
         Self {
             tools,
             identify: Arc::new(move |context| Box::pin(identify(context))),
+            key_meta: KEY_META.into(),
         }
+    }
+
+    /// Names the member of a request's `_meta` that carries the key, instead of
+    /// `idempotent-tool/key`.
+    #[must_use]
+    pub fn key_meta(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.key_meta = name.into();
+        self
     }
 
     /// Serves `tools` to one fixed `caller`: for standard input and output, where whoever
@@ -145,8 +169,18 @@ impl Adapter {
             request_context,
             name,
             arguments,
+            input_responses,
+            request_state,
             ..
         } = context;
+        if input_responses.is_some() || request_state.is_some() {
+            // Nothing of ours asks for input, so there is nothing to continue.
+            return Err(ErrorData::invalid_params(
+                "an idempotent tool takes no continuation; send the call again without \
+                 `inputResponses` and `requestState`, with the same idempotency key",
+                None,
+            ));
+        }
         let cancelled = request_context.ct.clone();
         let arguments = Value::Object(arguments.unwrap_or_default());
         let answer = self.answer(request_context, &name, arguments);
@@ -163,13 +197,34 @@ impl Adapter {
         tool: &str,
         arguments: Value,
     ) -> Reply {
+        let keys = self.carried(&context);
         match (self.identify)(context).await {
-            Ok(caller) => self.tools.call(&caller, tool, arguments).await,
+            Ok(caller) => {
+                self.tools
+                    .call_carrying(&caller, tool, arguments, keys)
+                    .await
+            }
             Err(Unidentified::Refused) => Reply::rejected(tool, Rejection::Unauthenticated),
             Err(Unidentified::Unavailable) => {
                 Reply::rejected(tool, Rejection::AuthorizationUnavailable)
             }
         }
+    }
+}
+
+impl Adapter {
+    /// The keys that the request carries beside its arguments.
+    fn carried(&self, context: &RequestContext<RoleServer>) -> CarriedKeys {
+        let mut keys = CarriedKeys::none();
+        if let Some(value) = context.meta.get(&*self.key_meta) {
+            keys = keys.metadata(value);
+        }
+        if let Some(parts) = context.extensions.get::<Parts>() {
+            for value in parts.headers.get_all(KEY_HEADER) {
+                keys = keys.header(value.as_bytes());
+            }
+        }
+        keys
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Checker, Model, Property};
 
 use super::state::{
     Event, Failed, Operation, Origin, Refusal, Report, Resend, Resolution, Run, State, Verdict,
@@ -21,7 +21,7 @@ use crate::{
     effect::external::recovery::{Dispatches, Recovery},
 };
 
-const WINDOW: Duration = Duration::from_secs(3600);
+const WINDOW: Duration = Duration::from_hours(1);
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// One operation, all that can happen to it, and the flaw that a test adds.
@@ -167,10 +167,10 @@ impl World {
             (Some(Flaw::ExpiryMeansNotApplied), Event::LeaseExpired { seen })
                 if operation.state == State::Attempting && seen == operation.attempts =>
             {
-                return Ok(Operation {
+                Ok(Operation {
                     state: State::Accepted,
                     ..operation
-                });
+                })
             }
             (
                 Some(Flaw::RefusalSettlesAll),
@@ -197,12 +197,9 @@ impl World {
                     run,
                 })
             }
-            (
-                Some(Flaw::ReportsAfterTheEnd),
-                Event::Report {
-                    attempt, report, ..
-                },
-            ) if operation.state.is_final() => {
+            (Some(Flaw::ReportsAfterTheEnd), Event::Report { attempt, .. })
+                if operation.state.is_final() =>
+            {
                 operation.state = State::OutcomeUnknown;
                 operation.in_doubt.insert(attempt);
                 operation.step(event)
@@ -223,10 +220,10 @@ impl World {
                 })
             }
             (Some(Flaw::CancelStops), Event::Cancel) if operation.state == State::Attempting => {
-                return Ok(Operation {
+                Ok(Operation {
                     state: State::Cancelled,
                     ..operation
-                });
+                })
             }
             (Some(Flaw::CancelForgotten), Event::Begin { .. }) => {
                 operation.cancel = false;
@@ -360,6 +357,7 @@ impl Model for World {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "one place for all that can happen")]
     fn next_state(&self, before: &Moment, action: Action) -> Option<Moment> {
         let mut moment = before.clone();
         match action {
@@ -506,7 +504,7 @@ impl Model for World {
                 // A send that was allowed inside the window arrives inside it.
                 if !moment.window_over {
                     moment.window_over = true;
-                } else if Self::quiet(&moment) && !self.recorded(&moment) {
+                } else if Self::quiet(&moment) && !Self::recorded(&moment) {
                     moment.key_known = false;
                 } else {
                     return None;
@@ -563,7 +561,7 @@ impl Model for World {
 
 impl World {
     /// Whether an attempt that was allowed has yet to send.
-    fn recorded(&self, moment: &Moment) -> bool {
+    fn recorded(moment: &Moment) -> bool {
         let current = moment.operation.attempts;
         moment.operation.state == State::Attempting
             && moment.workers.contains(&(current, Step::Recorded))

@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{CANCEL_OPERATION, GET_OPERATION, schema};
+use crate::request::carrier::KeyPlace;
 
 /// A tool as it is listed to callers.
 ///
@@ -22,7 +23,7 @@ pub struct ToolDescription {
     pub title: Option<String>,
     /// The doc comment, and how to call the tool so that a retry has no second effect.
     pub description: String,
-    /// The schema of the arguments, the idempotency key included.
+    /// The schema of the arguments, the idempotency key included where it is one of them.
     pub input_schema: Map<String, Value>,
     /// The schema of every reply.
     pub output_schema: Map<String, Value>,
@@ -75,37 +76,58 @@ const RUST_SECTIONS: [&str; 5] = [
 ];
 
 /// The description of a transactional tool: its doc comment, then how to call it.
-pub(crate) fn transactional(doc_comment: &str, retention: Duration) -> String {
+pub(crate) fn transactional(doc_comment: &str, retention: Duration, key_place: KeyPlace) -> String {
     let doc_comment = for_callers(doc_comment);
     let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
     let retention = words(retention);
-    format!(
-        "{doc_comment}{separator}\
-         `idempotency_key` names one intended action. Generate a new one, such as a UUID, before \
-         the first attempt of each new action. Every attempt of one intended action reuses the \
-         same key and the same arguments: after a time-out, a lost connection or an answer that \
-         you did not see, repeat the call exactly, because a new key carries the action out a \
-         second time. If you don't know whether a call took effect, that repeated call tells: it \
-         returns the recorded result if the action happened, and carries it out if it did not. A \
-         key stays valid for {retention} after the action; then it is refused, not executed \
-         again. Keep the key with the arguments, and the `operation_id` of the reply, in whatever \
-         you persist or hand over to another agent."
-    )
+    let how_to_call = match key_place {
+        KeyPlace::Argument => format!(
+            "`idempotency_key` names one intended action. Generate a new one, such as a UUID, \
+             before the first attempt of each new action. Every attempt of one intended action \
+             reuses the same key and the same arguments: after a time-out, a lost connection or \
+             an answer that you did not see, repeat the call exactly, because a new key carries \
+             the action out a second time. If you don't know whether a call took effect, that \
+             repeated call tells: it returns the recorded result if the action happened, and \
+             carries it out if it did not. A key stays valid for {retention} after the action; \
+             then it is refused, not executed again. Keep the key with the arguments, and the \
+             `operation_id` of the reply, in whatever you persist or hand over to another agent."
+        ),
+        KeyPlace::Beside => format!(
+            "Each call carries, beside its arguments, an idempotency key that the host \
+             generates: it names one intended action. Every attempt of one intended action \
+             reuses the same key and the same arguments. After a time-out or a lost connection \
+             the host repeats the call with both, which returns the recorded result if the \
+             action happened, and carries it out if it did not. A key stays valid for \
+             {retention} after the action; then it is refused, not executed again. Keep the \
+             `operation_id` of the reply in whatever you persist or hand over to another agent."
+        ),
+    };
+    format!("{doc_comment}{separator}{how_to_call}")
 }
 
 /// The description of an external tool: its doc comment, then how to call it.
-pub(crate) fn external(doc_comment: &str, retention: Duration) -> String {
+pub(crate) fn external(doc_comment: &str, retention: Duration, key_place: KeyPlace) -> String {
     let doc_comment = for_callers(doc_comment);
     let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
     let retention = words(retention);
+    let key = match key_place {
+        KeyPlace::Argument => {
+            "`idempotency_key` names one intended action. Generate a new one, such as a UUID, \
+             before the first attempt of each new action. Every attempt of one intended action \
+             reuses the same key and the same arguments: after a time-out, a lost connection or \
+             an answer that you did not see, repeat the call exactly, because a new key carries \
+             the action out a second time."
+        }
+        KeyPlace::Beside => {
+            "Each call carries, beside its arguments, an idempotency key that the host \
+             generates: it names one intended action. Every attempt of one intended action \
+             reuses the same key and the same arguments. After a time-out or a lost connection \
+             the host repeats the call with both."
+        }
+    };
     format!(
-        "{doc_comment}{separator}\
-         `idempotency_key` names one intended action. Generate a new one, such as a UUID, before \
-         the first attempt of each new action. Every attempt of one intended action reuses the \
-         same key and the same arguments: after a time-out, a lost connection or an answer that \
-         you did not see, repeat the call exactly, because a new key carries the action out a \
-         second time. The action may take longer than the call: with `accepted` or `running`, \
-         ask {GET_OPERATION} with the reply's `operation_id` until it ends. With \
+        "{doc_comment}{separator}{key} The action may take longer than the call: with `accepted` \
+         or `running`, ask {GET_OPERATION} with the reply's `operation_id` until it ends. With \
          `outcome_unknown` the action may or may not have happened: ask {GET_OPERATION}, and do \
          what `next_action` says; never use a new key for it. A key stays valid for {retention} \
          after the action; then it is refused, not executed again. Keep the key with the \
@@ -223,7 +245,11 @@ mod tests {
 
     #[test]
     fn the_description_says_the_four_things() {
-        let description = transactional("Create a note.\n", Duration::from_hours(7 * 24));
+        let description = transactional(
+            "Create a note.\n",
+            Duration::from_hours(7 * 24),
+            KeyPlace::Argument,
+        );
         assert!(description.starts_with("Create a note.\n\n`idempotency_key` names"));
         for part in [
             "Generate a new one, such as a UUID, before the first attempt of each new action",
@@ -238,6 +264,10 @@ mod tests {
                 .to_lowercase()
                 .contains("unique for every request")
         );
-        assert!(transactional("", Duration::from_secs(1)).starts_with("`idempotency_key`"));
+        let bare = transactional("", Duration::from_secs(1), KeyPlace::Argument);
+        assert!(bare.starts_with("`idempotency_key`"));
+        let beside = transactional("", Duration::from_secs(1), KeyPlace::Beside);
+        assert!(beside.contains("reuses the same key and the same arguments"));
+        assert!(!beside.contains("idempotency_key"));
     }
 }

@@ -127,6 +127,15 @@ impl Rejection {
     /// What the caller of `tool` should do.
     pub(super) fn next_action(&self, tool: &str) -> String {
         match self {
+            Self::InvalidKey(InvalidKey::NotCarried) => {
+                format!("Send the call of {tool} again with a key beside its arguments")
+            }
+            Self::InvalidKey(InvalidKey::CarriersDiffer) => {
+                format!("Call {tool} again with one key, the same wherever the request carries it")
+            }
+            Self::InvalidKey(InvalidKey::MalformedHeader) => {
+                format!("Call {tool} again with its key as a quoted string in the header")
+            }
             Self::InvalidKey(_) => {
                 format!("Call {tool} again with an idempotency_key that fits its schema")
             }
@@ -205,6 +214,9 @@ pub(crate) mod tests {
                 invalid("/body", "is missing"),
                 invalid("/nested/z", "must be an integer"),
             ]),
+            Rejection::InvalidKey(InvalidKey::NotCarried),
+            Rejection::InvalidKey(InvalidKey::CarriersDiffer),
+            Rejection::InvalidKey(InvalidKey::MalformedHeader),
             Rejection::PayloadConflict,
             Rejection::VersionConflict { recorded: 1 },
             Rejection::KeyExpired,

@@ -7,6 +7,7 @@ use crate::{
     operation::record::AttemptOutcome,
     request::{
         arguments::SchemaError,
+        carrier::KeyPlace,
         key::{ARGUMENT, MAX_CODE_POINTS},
     },
 };
@@ -16,41 +17,36 @@ use crate::{
 const KEY_PATTERN: &str =
     r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$";
 
-/// The schema of what is sent: the tool's own arguments and the required key.
+/// The schema of what is sent: the tool's own arguments, and the required key if it is to
+/// be one of them.
 ///
 /// # Errors
 ///
 /// When the tool has an argument of the key's name.
-pub(crate) fn input(arguments: &Map<String, Value>) -> Result<Map<String, Value>, SchemaError> {
+pub(crate) fn input(
+    arguments: &Map<String, Value>,
+    key_place: KeyPlace,
+) -> Result<Map<String, Value>, SchemaError> {
     let mut properties = Map::new();
-    properties.insert(
-        ARGUMENT.into(),
-        json!({
-            "type": "string",
-            "description": "Names one intended action. Generate it before the first attempt of \
-                the action, and send the same key with the same arguments in every further \
-                attempt of it.",
-            "minLength": 1,
-            "maxLength": MAX_CODE_POINTS,
-            "pattern": KEY_PATTERN,
-        }),
-    );
-    if let Some(Value::Object(own)) = arguments.get("properties") {
-        for (name, schema) in own {
-            if properties
-                .insert(name.clone(), object_form(schema))
-                .is_some()
-            {
-                return Err(SchemaError {
-                    message: format!(
-                        "an argument is called `{ARGUMENT}`, which is the name of the \
-                         caller's key; rename it"
-                    ),
-                });
-            }
-        }
+    let mut required = Vec::new();
+    if key_place == KeyPlace::Argument {
+        properties.insert(ARGUMENT.into(), key());
+        required.push(Value::from(ARGUMENT));
     }
-    let mut required = vec![Value::from(ARGUMENT)];
+    if let Some(Value::Object(own)) = arguments.get("properties") {
+        if own.contains_key(ARGUMENT) {
+            return Err(SchemaError {
+                message: format!(
+                    "an argument is called `{ARGUMENT}`, which is the name of the caller's key; \
+                     rename it"
+                ),
+            });
+        }
+        properties.extend(
+            own.iter()
+                .map(|(name, schema)| (name.clone(), object_form(schema))),
+        );
+    }
     if let Some(Value::Array(own)) = arguments.get("required") {
         required.extend(own.iter().cloned());
     }
@@ -60,6 +56,18 @@ pub(crate) fn input(arguments: &Map<String, Value>) -> Result<Map<String, Value>
     input.insert("required".into(), required.into());
     input.insert("additionalProperties".into(), false.into());
     Ok(input)
+}
+
+fn key() -> Value {
+    json!({
+        "type": "string",
+        "description": "Names one intended action. Generate it before the first attempt of \
+            the action, and send the same key with the same arguments in every further \
+            attempt of it.",
+        "minLength": 1,
+        "maxLength": MAX_CODE_POINTS,
+        "pattern": KEY_PATTERN,
+    })
 }
 
 /// The schema of every reply of a tool, whose registered versions have these `results`.
@@ -273,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_key_joins_the_arguments() {
-        let input = input(&arguments()).unwrap();
+        let input = input(&arguments(), KeyPlace::Argument).unwrap();
         assert_eq!(input["type"], "object");
         assert_eq!(input["required"], json!(["idempotency_key", "body"]));
         assert_eq!(input["additionalProperties"], false);
@@ -290,7 +298,7 @@ mod tests {
         let mut arguments = arguments();
         arguments["properties"]["idempotency_key"] = json!({ "type": "string" });
         assert!(
-            input(&arguments)
+            input(&arguments, KeyPlace::Argument)
                 .unwrap_err()
                 .message
                 .contains("`idempotency_key`")
@@ -299,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_keys_schema_is_what_is_enforced() {
-        let input = input(&arguments()).unwrap();
+        let input = input(&arguments(), KeyPlace::Argument).unwrap();
         let schema = &input["properties"]["idempotency_key"];
         let schema = jsonschema::validator_for(schema).unwrap();
         let (longest, too_long) = ("\u{1f980}".repeat(128), "k".repeat(129));

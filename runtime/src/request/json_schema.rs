@@ -39,6 +39,13 @@ const IN_PLACE: &[&str] = &[
     "$ref",
     "$dynamicRef",
 ];
+/// Keywords whose `true` says that anything may be added.
+const OPEN: &[&str] = &[
+    "additionalItems",
+    "additionalProperties",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
 /// Keywords that describe members or elements.
 const STRUCTURE: &[&str] = &[
     "properties",
@@ -159,13 +166,19 @@ pub(crate) fn find_reference(schema: &Value) -> Option<String> {
     find(schema, "")
 }
 
-/// Takes out, everywhere, what says nothing that a caller needs or what some clients refuse.
+/// Takes out, everywhere, what says nothing that a caller needs or what some clients
+/// refuse: a `true` that describes a value is `{}`, an open object stays `true`.
 pub(crate) fn strip(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     for keyword in ["$schema", "$id", "nullable"] {
         map.remove(keyword);
     }
-    subschemas_mut(map, &mut |_, subschema| strip(subschema));
+    subschemas_mut(map, &mut |keyword, subschema| {
+        if *subschema == Value::Bool(true) && !OPEN.contains(&keyword) {
+            *subschema = Value::Object(Map::new());
+        }
+        strip(subschema);
+    });
 }
 
 /// Whether a schema lists `name` among its types.

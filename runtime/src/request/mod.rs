@@ -3,6 +3,7 @@
 pub(crate) mod arguments;
 pub(crate) mod authorize;
 pub(crate) mod caller;
+pub(crate) mod carrier;
 pub(crate) mod contract;
 pub(crate) mod json_schema;
 pub(crate) mod key;

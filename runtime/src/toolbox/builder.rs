@@ -35,6 +35,7 @@ use crate::{
         arguments::{CompiledArguments, SchemaError},
         authorize::{Access, Asked, Authorizer},
         caller::Caller,
+        carrier::KeyPlace,
         contract::{Contract, breaking_changes},
     },
     store::{Backend, Store, StoreHandle},
@@ -52,6 +53,7 @@ pub struct ToolboxBuilder<S> {
     store: StoreHandle,
     authorizer: Option<Authorizer>,
     state: State,
+    key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
     marker: PhantomData<fn(S)>,
@@ -85,6 +87,7 @@ impl<S: Store> ToolboxBuilder<S> {
             store: store.handle(),
             authorizer: None,
             state: State::default(),
+            key_place: KeyPlace::Argument,
             registrations: Vec::new(),
             runtime: None,
             marker: PhantomData,
@@ -108,6 +111,16 @@ impl<S: Store> ToolboxBuilder<S> {
     /// still keep one caller's keys apart from another's.
     pub fn without_authorization(self) -> Self {
         self.authorize(|_, _| Access::Allowed)
+    }
+
+    /// Leaves the key out of the listing: the host, which owns its retries, carries it
+    /// beside the arguments, as [`CarriedKeys`](crate::CarriedKeys).
+    ///
+    /// A call whose request carries no key is refused, and an argument of that name is an
+    /// unknown one.
+    pub fn keys_beside_arguments(mut self) -> Self {
+        self.key_place = KeyPlace::Beside;
+        self
     }
 
     /// Adds a value that handlers have injected with `#[state] name: &T`; replaces one
@@ -153,6 +166,7 @@ impl<S: Store> ToolboxBuilder<S> {
             self.store,
             self.authorizer.as_ref(),
             self.state,
+            self.key_place,
             self.registrations,
             self.runtime,
         )
@@ -171,6 +185,7 @@ fn build(
     StoreHandle(backend): StoreHandle,
     authorizer: Option<&Authorizer>,
     state: State,
+    key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
 ) -> Result<Toolbox, BuildError> {
@@ -197,11 +212,11 @@ fn build(
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
         let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
-        if let Some(group) = group(name, versions, authorizer)? {
+        if let Some(group) = group(name, versions, authorizer, key_place)? {
             groups.insert(Arc::clone(&group.name), group);
         }
     }
-    open(backend, groups, Arc::new(state), runtime)
+    open(backend, groups, Arc::new(state), key_place, runtime)
 }
 
 /// The toolbox of these tools; with external ones among them, its worker is at work.
@@ -209,6 +224,7 @@ fn open(
     backend: Arc<dyn Backend>,
     groups: BTreeMap<Arc<str>, Group>,
     state: Arc<State>,
+    key_place: KeyPlace,
     runtime: Option<Handle>,
 ) -> Result<Toolbox, BuildError> {
     let mut listing: BTreeMap<_, _> = groups
@@ -269,6 +285,7 @@ fn open(
             own_checks,
             executor,
             outbox: Arc::new(outbox),
+            key_place,
         }),
     })
 }
@@ -353,6 +370,7 @@ fn group(
     name: &str,
     mut versions: Vec<(Compiled, i64)>,
     authorizer: Option<&Authorizer>,
+    key_place: KeyPlace,
 ) -> Result<Option<Group>, BuildError> {
     let results: Vec<_> = versions
         .iter()
@@ -380,10 +398,16 @@ fn group(
             name: name.to_string(),
             title: declaration.title.map(Into::into),
             description: match declaration.external {
-                None => describe::transactional(declaration.description, declaration.retention),
-                Some(_) => describe::external(declaration.description, declaration.retention),
+                None => describe::transactional(
+                    declaration.description,
+                    declaration.retention,
+                    key_place,
+                ),
+                Some(_) => {
+                    describe::external(declaration.description, declaration.retention, key_place)
+                }
             },
-            input_schema: schema::input(highest.arguments.schema()).map_err(unfit)?,
+            input_schema: schema::input(highest.arguments.schema(), key_place).map_err(unfit)?,
             output_schema,
             annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
         },

@@ -14,9 +14,10 @@ use crate::{
     effect::external::{
         budget::Budget,
         decide::{Terms, may_run_again},
+        decided::{Undecided, decide_on},
         executor::Executor,
         resolution::{Finding, Resolution, ResolveError},
-        run::{Plan, Run, Undecided, decide_on},
+        run::{Plan, Run},
         tool::ExternalTool,
         view, worker,
     },
@@ -46,6 +47,10 @@ pub(super) struct ExternalCall<'a> {
 
 impl Inner {
     /// A call whose identity is not known to be recorded.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a call's parts, each of its own kind"
+    )]
     pub(super) async fn call_external(
         &self,
         group: &Group,
@@ -82,7 +87,11 @@ impl Inner {
                 let attended = self.attend(tool, operation_id, Arc::new(prepared.arguments), &call);
                 attended.await
             }
-            Some(stored) => self.recorded(group, asked, arguments, stored, call).await,
+            Some(stored) => {
+                let fingerprint = Ok(prepared.fingerprint);
+                self.recorded(group, asked, arguments, fingerprint, stored, call)
+                    .await
+            }
         }
     }
 
@@ -169,9 +178,9 @@ impl Inner {
             let ended = match record.operation.state {
                 State::Succeeded | State::Failed(Failed::Refused) | State::Cancelled => true,
                 // A run of this process may be about to change it.
-                State::Accepted
-                | State::OutcomeUnknown
-                | State::Failed(Failed::NothingApplied) => alone,
+                State::Accepted | State::OutcomeUnknown | State::Failed(Failed::NothingApplied) => {
+                    alone
+                }
                 State::Attempting | State::Between | State::CancelRequested => false,
             };
             if ended || until <= clock.monotonic() {
@@ -234,7 +243,7 @@ impl Inner {
                 record
             }
             // It has ended, and stays as it is.
-            Err(Undecided::Refused(_, record)) => record,
+            Err(Undecided::Refused(_, record)) => *record,
             Err(Undecided::Gone) => return Err(Rejection::NoSuchOperation),
             Err(Undecided::Storage(error)) => return Err(storage(error)),
         };
@@ -421,10 +430,8 @@ async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, id: OperationId) 
         Box::new(move |record| terms.expire(record, now)),
     );
     match decided.await {
-        Ok(record) | Err(Undecided::Refused(_, record)) => {
-            executor.observe(&record);
-            Some(record)
-        }
+        Ok(record) => Some(record),
+        Err(Undecided::Refused(_, record)) => Some(*record),
         Err(Undecided::Gone | Undecided::Storage(_)) => None,
     }
 }

@@ -40,10 +40,11 @@ use crate::{
     },
     reply::{Reply, describe::ToolDescription, rejection::Rejection, validate::ReplyCheck},
     request::{
-        arguments::as_object,
+        arguments::{InvalidArgument, as_object, fingerprint::Fingerprint},
         authorize::{Access, Asked},
         caller::Caller,
-        key::{self, IdempotencyKey},
+        carrier::{CarriedKeys, KeyPlace},
+        key::IdempotencyKey,
     },
     store::{Backend, BoxFuture, Store, StoreError, Wait},
     tool::State,
@@ -71,6 +72,7 @@ struct Inner {
     /// Present if an external tool is registered.
     executor: Option<Arc<Executor>>,
     outbox: Arc<Outbox>,
+    key_place: KeyPlace,
 }
 
 impl Toolbox {
@@ -96,17 +98,30 @@ impl Toolbox {
     /// The answer is always a [`Reply`], rejections included. Dropping the future drops
     /// a call that has not begun; one that has begun commits, and the same key replays it.
     ///
-    /// Waiting needs a tokio runtime with its time driver, which ends the wait at the
-    /// tool's deadline. Without a runtime the deadline is kept by the store's own
-    /// thread, between two calls.
+    /// It needs no particular runtime: the store ends the wait at the tool's deadline.
+    pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
+        self.inner
+            .call(caller, tool, Input::whole(arguments), Wait::Async)
+            .await
+    }
+
+    /// Calls `tool` with a key that the request carries beside its `arguments`.
+    ///
+    /// For adapters and hosts; a key among the arguments must then be the same one. See
+    /// [`call`](Self::call).
     ///
     /// # Panics
     ///
-    /// In a tokio runtime without the time driver (`enable_time`).
-    pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
-        self.inner
-            .call(caller, tool, Input::Whole(arguments), Wait::Async)
-            .await
+    /// As [`call`](Self::call).
+    pub async fn call_carrying(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: Value,
+        keys: CarriedKeys,
+    ) -> Reply {
+        let input = Input::Whole { arguments, keys };
+        self.inner.call(caller, tool, input, Wait::Async).await
     }
 
     /// Calls `tool` from a thread that may block: as fast as the handler and the disk.
@@ -114,7 +129,7 @@ impl Toolbox {
     /// See [`call`](Self::call). The call runs in this thread when no other one runs or
     /// waits. Don't use it in an async task: it blocks the task's thread.
     pub fn call_blocking(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
-        self.inner.block_on(caller, tool, Input::Whole(arguments))
+        self.inner.block_on(caller, tool, Input::whole(arguments))
     }
 }
 
@@ -128,14 +143,23 @@ impl fmt::Debug for Toolbox {
 
 /// The arguments in the form they came.
 enum Input {
-    /// One value, with the key in it.
-    Whole(Value),
+    /// One value, with the key in it, beside it or in both places.
+    Whole { arguments: Value, keys: CarriedKeys },
     /// The key apart, and the version that the caller's type names.
     Typed {
         key: IdempotencyKey,
         arguments: Value,
         version: u32,
     },
+}
+
+impl Input {
+    fn whole(arguments: Value) -> Self {
+        Self::Whole {
+            arguments,
+            keys: CarriedKeys::none(),
+        }
+    }
 }
 
 impl Inner {
@@ -162,7 +186,7 @@ impl Inner {
 
     async fn call(&self, caller: &Caller, tool: &str, input: Input, wait: Wait) -> Reply {
         let Some(group) = self.groups.get(tool) else {
-            if let Input::Whole(arguments) = input
+            if let Input::Whole { arguments, .. } = input
                 && let Some(reply) = self.own_tool(caller, tool, arguments).await
             {
                 return reply;
@@ -197,7 +221,7 @@ impl Inner {
         wait: Wait,
     ) -> Result<Reply, Rejection> {
         let started = self.backend.clock().monotonic();
-        let (key, arguments, asked) = open(group, input)?;
+        let (key, arguments, asked) = open(group, self.key_place, input)?;
         match group.authorizer.ask(
             caller,
             &Asked::Call {
@@ -220,8 +244,9 @@ impl Inner {
         };
         let external = ExternalCall { caller, started };
         if let Some(stored) = recorded {
+            let fingerprint = prepared.map(|prepared| prepared.fingerprint);
             return self
-                .recorded(group, asked, &arguments, stored, external)
+                .recorded(group, asked, &arguments, fingerprint, stored, external)
                 .await;
         }
 
@@ -234,13 +259,14 @@ impl Inner {
                     .await;
             }
         };
+        let fingerprint = prepared.fingerprint;
         let call = TransactionalCall {
             identity,
             caller: caller.clone(),
             tool: Arc::clone(tool),
             outbox: Arc::clone(&self.outbox),
             arguments: prepared.arguments,
-            fingerprint: prepared.fingerprint,
+            fingerprint,
             state: Arc::clone(&self.state),
             deadline: started.saturating_add(asked.deadline),
             span: tracing::Span::current(),
@@ -252,7 +278,7 @@ impl Inner {
                 receipt.result,
             )),
             Executed::Found(stored) => {
-                self.recorded(group, asked, &arguments, stored, external)
+                self.recorded(group, asked, &arguments, Ok(fingerprint), stored, external)
                     .await
             }
             Executed::RolledBack(RunError::Failed(failure)) => {
@@ -280,12 +306,14 @@ impl Inner {
 
     /// What a call gets whose identity is recorded: a replay, or a reason why not.
     ///
+    /// `prepared` is what the arguments came to under the version that was asked for.
     /// Boxed, since an external call that finds another's operation comes here again.
     fn recorded<'a>(
         &'a self,
         group: &'a Group,
         asked: &'a Version,
         arguments: &'a Map<String, Value>,
+        prepared: Result<Fingerprint, Vec<InvalidArgument>>,
         stored: Stored,
         call: ExternalCall<'a>,
     ) -> BoxFuture<'a, Result<Reply, Rejection>> {
@@ -297,7 +325,8 @@ impl Inner {
             }
             Known::Expired => return Box::pin(future::ready(Err(Rejection::KeyExpired))),
         };
-        Box::pin(future::ready(replay(group, asked, arguments, receipt)))
+        let reply = replay(group, asked, arguments, prepared, receipt);
+        Box::pin(future::ready(reply))
     }
 }
 
@@ -305,6 +334,7 @@ fn replay(
     group: &Group,
     asked: &Version,
     arguments: &Map<String, Value>,
+    prepared: Result<Fingerprint, Vec<InvalidArgument>>,
     receipt: Receipt,
 ) -> Result<Reply, Rejection> {
     let Some(executed) = group.version(receipt.version) else {
@@ -312,8 +342,12 @@ fn replay(
             recorded: receipt.version,
         });
     };
-    let prepared = executed.prepare_for(asked, arguments)?;
-    match decide(receipt, &prepared.fingerprint) {
+    let fingerprint = if executed.number == asked.number {
+        prepared.map_err(Rejection::InvalidArguments)?
+    } else {
+        executed.prepare_for(asked, arguments)?.fingerprint
+    };
+    match decide(receipt, &fingerprint) {
         Decision::Replay {
             operation_id,
             result,
@@ -337,12 +371,15 @@ fn storage(error: StoreError) -> Rejection {
 /// Takes the input apart: the key, the arguments, the version that is asked for.
 fn open(
     group: &Group,
+    key_place: KeyPlace,
     input: Input,
 ) -> Result<(IdempotencyKey, Map<String, Value>, &Version), Rejection> {
     match input {
-        Input::Whole(arguments) => {
+        Input::Whole { arguments, keys } => {
             let mut arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
-            let key = key::take(&mut arguments).map_err(Rejection::InvalidKey)?;
+            let key = keys
+                .settle(key_place, &mut arguments)
+                .map_err(Rejection::InvalidKey)?;
             Ok((key, arguments, &group.highest))
         }
         Input::Typed {

@@ -30,7 +30,6 @@ fn yes() -> bool {
     true
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the default of an `Option`")]
 fn five() -> Option<u32> {
     Some(5)
 }

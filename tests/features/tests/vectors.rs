@@ -124,14 +124,15 @@ fn pairs_are_one_or_two_and_digests_those_that_were_committed() {
         }
         let other = format!("{name}, right");
         let second = probe.succeed("canonical_probe", &other, &right);
-        let alike = first.result().unwrap().get() == second.result().unwrap().get();
-        // The handler sees one request for one digest. A map shows only its size.
-        assert!(
-            alike || !same,
-            "{name}: {} {}",
-            first.to_json(),
-            second.to_json()
-        );
+        // One digest is one request to the handler, but for the order of an untyped
+        // object's members where the parser keeps it.
+        if same && !cfg!(feature = "preserve_order") {
+            assert_eq!(
+                first.result().unwrap().get(),
+                second.result().unwrap().get(),
+                "{name}"
+            );
+        }
         let now = [probe.digest(&name), probe.digest(&other)];
         assert_eq!(Some(now), digests.remove(&name), "{name}");
     }

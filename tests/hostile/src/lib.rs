@@ -54,14 +54,14 @@ mod whole;
 pub use ::idempotent_tool::{Access, Failure, Tx};
 use ::idempotent_tool::{Asked, Caller, idempotent_tool};
 
-pub use crate::{
-    shadows::{Option, Result, String, Vec},
-    whole::Box,
-};
 #[expect(unused_imports, reason = "they are here to be in the way")]
 use crate::shadows::{
     Clone, Default, Deserialize, From, Into, Iterator, JsonSchema, Schema, Serialize, Sized, Value,
     alloc, core, schemars, serde, serde_json, std,
+};
+pub use crate::{
+    shadows::{Option, Result, String, Vec},
+    whole::Box,
 };
 
 /// What a handler returns here.
@@ -71,7 +71,11 @@ type Text = ::std::string::String;
 
 /// Allows everything, by a macro's lights.
 fn may(_caller: &Caller, asked: &Asked<'_>) -> Access {
-    if asked.tool().is_empty() { Access::Denied } else { Access::Allowed }
+    if asked.tool().is_empty() {
+        Access::Denied
+    } else {
+        Access::Allowed
+    }
 }
 
 /// The step where none is given.
@@ -168,7 +172,10 @@ pub fn old(tx: &Tx, text: Text) -> Returned<usize> {
 }
 
 /// Not registered anywhere.
-#[expect(dead_code, reason = "a tool that nobody registers is said to be unused")]
+#[expect(
+    dead_code,
+    reason = "a tool that nobody registers is said to be unused"
+)]
 #[idempotent_tool(operation = "unused:v1")]
 fn unused(tx: &Tx, text: Text) -> Returned<usize> {
     let _: &Tx = tx;

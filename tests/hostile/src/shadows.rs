@@ -1,6 +1,10 @@
 //! Names that an expansion might mean when it doesn't say whose.
 
-#![expect(dead_code, clippy::redundant_pub_crate, reason = "most are only in the way")]
+#![expect(
+    dead_code,
+    clippy::redundant_pub_crate,
+    reason = "most are only in the way"
+)]
 
 /// Makes a type that is a number in JSON and bears another type's name.
 macro_rules! number {
@@ -14,8 +18,7 @@ macro_rules! number {
             fn deserialize<D: ::serde::Deserializer<'de>>(
                 deserializer: D,
             ) -> ::core::result::Result<Self, D::Error> {
-                <u8 as ::serde::Deserialize>::deserialize(deserializer)
-                    .map(|number| Self(number))
+                <u8 as ::serde::Deserialize>::deserialize(deserializer).map(|number| Self(number))
             }
         }
 
@@ -33,9 +36,7 @@ macro_rules! number {
                 ::std::borrow::Cow::Borrowed(::core::stringify!($name))
             }
 
-            fn json_schema(
-                generator: &mut ::schemars::SchemaGenerator,
-            ) -> ::schemars::Schema {
+            fn json_schema(generator: &mut ::schemars::SchemaGenerator) -> ::schemars::Schema {
                 <u8 as ::schemars::JsonSchema>::json_schema(generator)
             }
         }

@@ -23,8 +23,7 @@ fn call(tool: &str, arguments: Value) -> Value {
 
 #[test]
 fn eight_arguments() {
-    let arguments =
-        json!({ "idempotency_key": "k", "one": 1, "two": 1, "three": 1, "four": 1, "eight": [1, 1] });
+    let arguments = json!({ "idempotency_key": "k", "one": 1, "two": 1, "three": 1, "four": 1, "eight": [1, 1] });
     let reply = call("eight", arguments);
     assert_eq!(reply["result"], 9, "{reply}");
 }
@@ -38,7 +37,10 @@ fn three_flags() {
 
 #[test]
 fn owned_arguments() {
-    let reply = call("owned", json!({ "idempotency_key": "k", "text": "ab", "more": ["c"] }));
+    let reply = call(
+        "owned",
+        json!({ "idempotency_key": "k", "text": "ab", "more": ["c"] }),
+    );
     assert_eq!(reply["result"], 6, "{reply}");
     let reply = call("owned", json!({ "idempotency_key": "k", "text": "" }));
     assert_eq!(reply["error"]["code"], "invalid_arguments", "{reply}");

@@ -78,3 +78,83 @@ fn a_server_killed_after_its_commit_replays() {
     assert_eq!(ledger.rows(), (1, 1));
     assert_eq!(call(&ledger)["replayed"], true);
 }
+
+const BATCH: i64 = 8;
+
+/// Calls in one batch, in a process that may kill itself; the replies, and whether it did.
+fn batch(ledger: &Ledger, place: Option<&str>) -> (Vec<Value>, bool) {
+    let path = ledger.path();
+    let calls = BATCH.to_string();
+    let mut driver = Driver::start(&["batch", path.to_str().unwrap(), &calls], place);
+    driver.go();
+    let (replies, status) = driver.end();
+    let killed = status.signal() == Some(SIGKILL);
+    assert!(killed || status.success(), "{place:?}");
+    (replies, killed)
+}
+
+/// Kills a batch at each of its statements; returns how often its calls were there.
+fn kill_a_batch_everywhere(action: &str) -> (usize, usize) {
+    let (mut kills, mut kept) = (0, 0);
+    for number in 1.. {
+        let ledger = Ledger::new();
+        let place = format!("{action}:{number}");
+        let (acknowledged, killed) = batch(&ledger, Some(&place));
+        if !killed {
+            assert_eq!(acknowledged.len(), 8);
+            break;
+        }
+        let rows = ledger.rows();
+        assert!(
+            rows == (0, 0) || rows == (BATCH, BATCH),
+            "{place}: {rows:?}"
+        );
+        assert!(
+            acknowledged.is_empty() || rows == (BATCH, BATCH),
+            "{place}: {rows:?}"
+        );
+        let (replies, _) = batch(&ledger, None);
+        assert_eq!(replies.len(), 8, "{place}");
+        for reply in replies {
+            assert_eq!(reply["status"], "succeeded", "{place}: {reply}");
+            assert_eq!(
+                reply["replayed"],
+                rows == (BATCH, BATCH),
+                "{place}: {reply}"
+            );
+        }
+        assert_eq!(ledger.rows(), (BATCH, BATCH), "{place}");
+        kills += 1;
+        kept += usize::from(rows == (BATCH, BATCH));
+    }
+    (kills, kept)
+}
+
+#[test]
+fn killed_before_any_statement_of_a_batch_nothing_of_it_remains() {
+    let (kills, kept) = kill_a_batch_everywhere("kill-before");
+    // Look-up, savepoint, note, receipt and release of each call.
+    assert!(40 <= kills, "{kills}");
+    assert_eq!(kept, 0);
+}
+
+#[test]
+fn killed_after_any_statement_of_a_batch_it_is_whole_or_absent() {
+    let (kills, kept) = kill_a_batch_everywhere("kill-after");
+    assert!(40 <= kills, "{kills}");
+    // After the commit alone the effects are there.
+    assert_eq!(kept, 1);
+}
+
+#[test]
+fn a_server_killed_after_a_batchs_commit_replays_all_of_it() {
+    let ledger = Ledger::new();
+    let (_, killed) = batch(&ledger, Some("kill:after-commit"));
+    assert!(killed);
+    assert_eq!(ledger.rows(), (BATCH, BATCH));
+    let (replies, _) = batch(&ledger, None);
+    assert!(
+        replies.iter().all(|reply| reply["replayed"] == true),
+        "{replies:?}"
+    );
+}

@@ -137,6 +137,33 @@ fn a_commit_whose_answer_is_lost_is_looked_up() {
     assert_succeeded(&tools.call_blocking(&ada, "write_note", note("lost")), true);
 }
 
+/// Nor is a commit that SQLite rolled back taken for one that happened.
+#[test]
+fn a_transaction_that_fails_and_ends_at_any_statement_leaves_nothing() {
+    for number in 2..=requests() {
+        let faulty = Faulty::new();
+        let tools = toolbox(&faulty.store).unwrap();
+        let ada = caller().unwrap();
+        faulty.failpoints.arm(Failpoint::IoAndRollback, number);
+        let reply = tools.call_blocking(&ada, "write_note", note("ended"));
+        let code = reply.error_code();
+        assert!(
+            matches!(
+                code,
+                Some("storage" | "database_unavailable" | "not_allowed")
+            ),
+            "{number}: {}",
+            reply.to_json()
+        );
+        assert_eq!(faulty.rows(), (0, 0), "{number}");
+        assert_succeeded(
+            &tools.call_blocking(&ada, "write_note", note("ended")),
+            false,
+        );
+        assert_eq!(faulty.rows(), (1, 1), "{number}");
+    }
+}
+
 #[test]
 fn a_commit_that_can_not_be_looked_up_is_unknown_and_then_replayed() {
     let requests = requests();

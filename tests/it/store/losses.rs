@@ -3,16 +3,19 @@
 use std::{
     future::Future,
     pin::pin,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, mpsc},
     task::{Context, Waker},
     thread,
+    time::{Duration, SystemTime},
 };
 
-use idempotent_tool::{Caller, Failure, SqliteStore, Toolbox, Tx, idempotent_tool};
-use idempotent_tool_tests::{caller, toolbox};
+use idempotent_tool::{
+    Caller, Clock, Failure, SqliteStore, SystemClock, Toolbox, Tx, idempotent_tool,
+};
+use idempotent_tool_tests::{caller, create_notes, toolbox};
 use serde_json::{Value, json};
 
-use super::waiting::{block_on, tools_with_gate};
+use super::waiting::{block_on, gate, tools_with_gate, wait_at_gate};
 use crate::common::{Ledger, assert_code, assert_succeeded, key, watch_logs};
 
 fn note(name: &str) -> Value {
@@ -178,4 +181,61 @@ fn a_conflict_while_the_first_runs_is_a_conflict() {
         "payload_conflict",
     );
     assert_eq!(ledger.rows(), (1, 1));
+}
+
+/// A clock that says when the store has let it go, which is when its threads have ended.
+#[derive(Debug)]
+struct LastClock(SystemClock, Mutex<mpsc::Sender<()>>);
+
+impl Clock for LastClock {
+    fn wall(&self) -> SystemTime {
+        self.0.wall()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
+impl Drop for LastClock {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().send(()).unwrap();
+    }
+}
+
+/// State that keeps the store alive, in calls that nobody waits for any more.
+struct Reading(#[allow(dead_code, reason = "kept, not read")] SqliteStore);
+
+#[test]
+fn a_store_that_its_last_call_holds_ends_with_that_call() {
+    watch_logs();
+    let (ended, wait) = mpsc::channel();
+    let store = SqliteStore::options()
+        .clock(LastClock(SystemClock::new(), Mutex::new(ended)))
+        .open_in_memory()
+        .unwrap();
+    create_notes(&store).unwrap();
+    let (gate, keeper) = gate();
+    let tools = Toolbox::builder(store.clone())
+        .without_authorization()
+        .state(gate)
+        .state(Reading(store.clone()))
+        .tool::<wait_at_gate>()
+        .tool::<idempotent_tool_tests::write_note>()
+        .build()
+        .unwrap();
+    drop(store);
+    let ada = caller().unwrap();
+    {
+        let arguments = json!({ "idempotency_key": key("begun") });
+        let mut begun = pin!(tools.call(&ada, "wait_at_gate", arguments));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(begun.as_mut().poll(&mut context).is_pending());
+        keeper.entered.recv().unwrap();
+        let mut queued = pin!(tools.call(&ada, "write_note", note("queued")));
+        assert!(queued.as_mut().poll(&mut context).is_pending());
+    }
+    drop(tools);
+    keeper.leave.send(()).unwrap();
+    wait.recv_timeout(Duration::from_secs(20)).unwrap();
 }

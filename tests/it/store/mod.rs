@@ -3,6 +3,8 @@
 mod crashes;
 mod faults;
 mod guard;
+mod handlers;
+mod layout;
 mod losses;
 mod opening;
 mod races;

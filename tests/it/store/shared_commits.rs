@@ -1,9 +1,12 @@
 //! Calls that share one commit: one that goes wrong takes no other down.
 
-use std::sync::{Arc, mpsc};
+use std::{
+    sync::{Arc, mpsc},
+    time::SystemTime,
+};
 
 use idempotent_tool::{
-    Failure, Reply, SqliteStore, Toolbox, Tx, failpoints::Failpoints, idempotent_tool,
+    Failure, ManualClock, Reply, SqliteStore, Toolbox, Tx, failpoints::Failpoints, idempotent_tool,
 };
 use idempotent_tool_tests::{caller, create_notes, write_note};
 use serde_json::{Value, json};
@@ -277,7 +280,10 @@ fn calls_that_wait_together_share_one_commit() {
     watch_logs();
     let folder = tempfile::tempdir().unwrap();
     let failpoints = Failpoints::new();
+    // It stands still, so that no batch ends because it took long.
+    let clock = ManualClock::new(SystemTime::now());
     let store = SqliteStore::options()
+        .clock(clock)
         .failpoints(failpoints.clone())
         .open(folder.path().join("db"))
         .unwrap();
@@ -289,4 +295,71 @@ fn calls_that_wait_together_share_one_commit() {
         assert_succeeded(&reply, false);
     }
     assert_eq!(failpoints.commits(), 1);
+}
+
+#[idempotent_tool(operation = "write_forever:v1", deadline = "300ms")]
+fn write_forever(tx: &Tx) -> Result<(), Failure> {
+    let endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                   INSERT INTO notes (scope, body) SELECT 'x', i FROM n";
+    tx.execute(endless, ())?;
+    Ok(())
+}
+
+#[idempotent_tool(operation = "fill_the_disk:v1")]
+fn fill_the_disk(tx: &Tx) -> Result<(), Failure> {
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES ('x', hex(zeroblob(8000000)))",
+        (),
+    )?;
+    Ok(())
+}
+
+/// An interrupted write and a full disk roll back the whole transaction: the others run again.
+#[test]
+fn an_interrupt_and_a_full_disk_take_no_other_call_down() {
+    watch_logs();
+    for (tool, code) in [
+        ("write_forever", "deadline_exceeded"),
+        ("fill_the_disk", "database_unavailable"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let pages = if tool == "fill_the_disk" {
+            1_000
+        } else {
+            1_000_000
+        };
+        let store = SqliteStore::options()
+            .on_connection(move |connection| {
+                connection.query_row(&format!("PRAGMA max_page_count = {pages}"), (), |_| Ok(()))
+            })
+            .open(folder.path().join("db"))
+            .unwrap();
+        create_notes(&store).unwrap();
+        let tools = Toolbox::builder(store.clone())
+            .without_authorization()
+            .tool::<write_forever>()
+            .tool::<fill_the_disk>()
+            .tool::<write_note>()
+            .build()
+            .unwrap();
+        let poison = (tool, json!({ "idempotency_key": key("poison") }));
+        let calls = vec![note("before"), note("just before"), poison, note("after")];
+        let replies = in_one_batch(&store, &tools, calls);
+        assert_eq!(
+            replies[2].error_code(),
+            Some(code),
+            "{}",
+            replies[2].to_json()
+        );
+        for place in [0, 1, 3] {
+            assert_succeeded(&replies[place], false);
+        }
+        let notes: i64 = store
+            .read(|connection| {
+                connection.query_row("SELECT count(*) FROM notes", (), |row| row.get(0))
+            })
+            .map_err(|error: rusqlite::Error| error)
+            .unwrap();
+        assert_eq!(notes, 3);
+    }
 }

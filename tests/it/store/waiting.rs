@@ -175,6 +175,35 @@ fn a_replay_needs_no_lock() {
     assert!(holder.end().1.success());
 }
 
+/// A store that has never seen the key, whose writer is held by a slow handler.
+#[test]
+fn a_replay_waits_for_no_slow_handler() {
+    let ledger = Ledger::new();
+    let ada = caller().unwrap();
+    let (first, _keeper) = tools_with_gate(&ledger.store);
+    assert_succeeded(
+        &first.call_blocking(&ada, "write_soon", soon("replayed")),
+        false,
+    );
+    let (tools, keeper) = tools_with_gate(&ledger.reopen());
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let arguments = json!({ "idempotency_key": key("slow") });
+            tools.call_blocking(&ada, "wait_at_gate", arguments)
+        });
+        keeper.entered.recv().unwrap();
+        ledger.clock.advance(Duration::from_millis(50));
+        let replay = pin!(tools.call(&ada, "write_soon", soon("replayed")));
+        let polled = replay.poll(&mut Context::from_waker(Waker::noop()));
+        keeper.leave.send(()).unwrap();
+        let Poll::Ready(reply) = polled else {
+            panic!("the replay queued behind the handler");
+        };
+        assert_succeeded(&reply, true);
+        assert_succeeded(&slow.join().unwrap(), false);
+    });
+}
+
 #[test]
 fn a_statement_past_the_deadline_is_stopped_and_undone() {
     let ledger = Ledger::new();
@@ -396,4 +425,35 @@ fn tell_thread(tx: &Tx) -> Result<(String, Option<String>), Failure> {
         format!("{:?}", thread.id()),
         thread.name().map(str::to_owned),
     ))
+}
+
+/// Queues calls in a process of their own: how many were busy at once, by how many KiB its
+/// memory grew, and how many succeeded.
+fn queue(ledger: &Ledger, calls: usize, bytes: usize) -> [usize; 3] {
+    let path = ledger.path();
+    let (calls, bytes) = (calls.to_string(), bytes.to_string());
+    let mut driver = Driver::start(&["queue", path.to_str().unwrap(), &calls, &bytes], None);
+    driver.go();
+    let (mut lines, status) = driver.end();
+    assert!(status.success());
+    serde_json::from_value(lines.remove(0)).unwrap()
+}
+
+#[test]
+fn ten_thousand_calls_wait_behind_a_slow_one_and_all_succeed() {
+    let ledger = Ledger::new();
+    let [busy, grown, succeeded] = queue(&ledger, 10_000, 100);
+    assert_eq!((busy, succeeded), (0, 10_000));
+    assert!(grown <= 64 * 1024, "{grown} KiB");
+    assert_eq!(ledger.rows(), (10_000, 10_000));
+}
+
+#[test]
+fn waiting_calls_take_no_more_memory_than_the_queue_may_have() {
+    let ledger = Ledger::new();
+    let [busy, grown, succeeded] = queue(&ledger, 10_000, 20_000);
+    // 200 MB came, and the queue takes 64 MiB; the caller's own copy is as large.
+    assert!((3_000..3_400).contains(&succeeded), "{succeeded}");
+    assert_eq!(busy + succeeded, 10_000);
+    assert!(grown <= 160 * 1024, "{grown} KiB");
 }

@@ -6,13 +6,19 @@
 //! - `call DB KEY`: one call; prints the reply.
 //! - `race DB KEY THREADS`: the same call from each thread at once; prints the replies.
 //! - `distinct DB PREFIX THREADS CALLS`: calls with keys of their own; prints the replies.
+//! - `batch DB CALLS`: so many calls in one batch; prints each reply as it comes.
+//! - `queue DB CALLS BYTES`: so many calls, each with a body of so many bytes, behind a piece
+//!   of work that does not end before all have come; prints how many were busy at once, by
+//!   how many KiB memory grew, and how many succeeded.
 //! - `hold DB`: holds the write lock, says `held`, and waits for another line.
 
 use std::{
     env,
     error::Error,
+    fs,
     io::{self, Write},
-    sync::Barrier,
+    sync::{Barrier, mpsc},
+    task::{Context, Poll, Waker},
     thread,
 };
 
@@ -30,8 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["distinct", db, prefix, threads, calls] => {
             distinct(db, prefix, threads.parse()?, calls.parse()?)
         }
+        ["batch", db, calls] => batch(db, calls.parse()?),
+        ["queue", db, calls, bytes] => queue(db, calls.parse()?, bytes.parse()?),
         ["hold", db] => hold(db),
-        _ => Err("usage: driver call|race|distinct|hold DB …".into()),
+        _ => Err("usage: driver call|race|distinct|batch|queue|hold DB …".into()),
     }
 }
 
@@ -64,6 +72,94 @@ fn distinct(db: &str, prefix: &str, threads: usize, calls: usize) -> Result<(), 
         }
     });
     Ok(())
+}
+
+/// The calls wait behind one piece of work, and so run together.
+fn batch(db: &str, calls: usize) -> Result<(), Box<dyn Error>> {
+    let store = SqliteStore::open(db)?;
+    create_notes(&store)?;
+    let (tools, ada) = (toolbox(&store)?, caller()?);
+    wait_for_line("ready")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(async {
+        let (leave, wait) = mpsc::channel::<()>();
+        let first =
+            tokio::spawn(async move { store.transact(move |_| wait.recv().map_err(|_| ())).await });
+        tokio::task::yield_now().await;
+        let calls: Vec<_> = (0..calls)
+            .map(|number| {
+                let (tools, ada) = (tools.clone(), ada.clone());
+                tokio::spawn(async move {
+                    let key = format!("batch-{number}");
+                    let arguments = json!({ "idempotency_key": key, "body": "milk" });
+                    let reply = tools.call(&ada, "write_note", arguments).await;
+                    println!("{}", reply.to_json());
+                })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        leave.send(())?;
+        first.await?.map_err(|_| "the first piece of work failed")?;
+        for call in calls {
+            call.await?;
+        }
+        Ok(())
+    })
+}
+
+fn queue(db: &str, calls: usize, bytes: usize) -> Result<(), Box<dyn Error>> {
+    let store = SqliteStore::open(db)?;
+    create_notes(&store)?;
+    let (tools, ada) = (toolbox(&store)?, caller()?);
+    wait_for_line("ready")?;
+    let (entered, enter) = mpsc::channel::<()>();
+    let (leave, wait) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            store.transact_blocking(move |_| {
+                entered.send(()).map_err(|_| ())?;
+                wait.recv().map_err(|_| ())
+            })
+        });
+        enter.recv()?;
+        let before = resident()?;
+        let body = "m".repeat(bytes);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waiting = Vec::new();
+        let mut busy = 0;
+        for number in 0..calls {
+            let arguments = json!({ "idempotency_key": format!("queue-{number}"), "body": body });
+            let mut call = Box::pin(tools.call(&ada, "write_note", arguments));
+            match call.as_mut().poll(&mut context) {
+                Poll::Ready(reply) => busy += usize::from(reply.error_code() == Some("busy")),
+                Poll::Pending => waiting.push(call),
+            }
+        }
+        let grown = resident()?.saturating_sub(before);
+        leave.send(())?;
+        first
+            .join()
+            .map_err(|_| "the first piece of work panicked")?
+            .map_err(|_| "it failed")?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+        let succeeded = runtime.block_on(async {
+            let mut succeeded = 0;
+            for call in waiting {
+                succeeded += usize::from(call.await.result().is_some());
+            }
+            succeeded
+        });
+        println!("[{busy}, {grown}, {succeeded}]");
+        Ok(())
+    })
+}
+
+/// The resident memory of this process, in KiB.
+fn resident() -> Result<u64, Box<dyn Error>> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next());
+    Ok(kib.ok_or("no memory is told")?.parse()?)
 }
 
 fn hold(db: &str) -> Result<(), Box<dyn Error>> {

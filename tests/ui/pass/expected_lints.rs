@@ -1,25 +1,23 @@
 #![deny(warnings)]
 
-use idempotent_tool::{Failure, Tx, idempotent_tool};
+use idempotent_tool::{Failure, Handler, Tx, idempotent_tool};
 
-#[expect(dead_code)]
-#[idempotent_tool(operation = "unused:v1")]
-fn unused(_tx: &Tx, body: String) -> Result<usize, Failure> {
-    Ok(body.len())
+#[expect(clippy::too_many_lines, reason = "a lint that nobody checks here is not missed")]
+#[idempotent_tool(operation = "above:v1")]
+fn above(_tx: &Tx, #[expect(unused_variables)] body: String) -> Result<usize, Failure> {
+    Ok(1)
 }
 
-#[idempotent_tool(operation = "also_unused:v1")]
-#[expect(dead_code, reason = "registered elsewhere")]
-fn also_unused(_tx: &Tx, body: String) -> Result<usize, Failure> {
-    Ok(body.len())
-}
-
-#[allow(dead_code)]
-#[idempotent_tool(operation = "allowed:v1")]
+#[idempotent_tool(operation = "below:v1")]
 #[expect(unused_variables, unreachable_code)]
-fn allowed(_tx: &Tx, body: String) -> Result<usize, Failure> {
+fn below(_tx: &Tx, body: String) -> Result<usize, Failure> {
     return Ok(1);
     Ok(2)
 }
 
-fn main() {}
+fn is_tool<T: Handler>() {}
+
+fn main() {
+    is_tool::<above>();
+    is_tool::<below>();
+}

@@ -12,7 +12,7 @@ mod hex {
     }
 }
 
-fn schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+fn hex_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
     generator.subschema_for::<String>()
 }
 
@@ -23,7 +23,7 @@ fn read(
     #[schemars(with = "String", pattern(r"^[0-9a-f]+$"))]
     one: Hex,
     #[serde(deserialize_with = "hex::deserialize")]
-    #[schemars(schema_with = "schema")]
+    #[schemars(schema_with = "hex_schema")]
     two: Hex,
 ) -> Result<u64, Failure> {
     Ok(one.0 + two.0)

@@ -20,10 +20,10 @@ use crate::{
 };
 
 /// The longest rest between two looks of a worker at one operation.
-const LONGEST_REST: Duration = Duration::from_secs(60 * 60);
+const LONGEST_REST: Duration = Duration::from_hours(1);
 
 /// For how long after its last run a worker looks at an operation.
-const HORIZON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const HORIZON: Duration = Duration::from_hours(7 * 24);
 
 /// What of a tool's declaration decides about its operations.
 #[derive(Debug, Clone, Copy)]
@@ -313,3 +313,6 @@ pub(crate) fn may_run_again(state: State) -> bool {
         | State::Cancelled => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

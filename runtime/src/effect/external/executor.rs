@@ -99,12 +99,12 @@ impl Executor {
             return;
         }
         let (cancel, cancelled) = watch::channel(false);
-        let (changed, changes) = watch::channel(0);
+        let (changed, receiver) = watch::channel(0);
         live.insert(
             id,
             Live {
                 cancel,
-                changed: changes,
+                changed: receiver,
             },
         );
         self.count.send_replace(live.len());
@@ -147,15 +147,14 @@ impl Executor {
         poll: Duration,
     ) {
         let clock = self.clock();
-        match changes {
-            Some(mut changes) => tokio::select! {
+        if let Some(mut changes) = changes {
+            tokio::select! {
                 _ = changes.changed() => (),
                 () = clock.reached(until) => (),
-            },
-            None => {
-                let next = clock.monotonic().saturating_add(poll).min(until);
-                clock.reached(next).await;
             }
+        } else {
+            let next = clock.monotonic().saturating_add(poll).min(until);
+            clock.reached(next).await;
         }
     }
 

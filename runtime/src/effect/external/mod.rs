@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod budget;
 pub(crate) mod decide;
+pub(crate) mod decided;
 pub(crate) mod error;
 pub(crate) mod executor;
 pub(crate) mod inquiry;

@@ -144,7 +144,8 @@ pub(crate) fn lease_is_over(began: Timestamp, until: Timestamp, now: Timestamp) 
 mod tests {
     use super::*;
 
-    const HOUR: Duration = Duration::from_secs(3600);
+    const HOUR: Duration = Duration::from_hours(1);
+    const MILLISECOND: Duration = Duration::from_millis(1);
     const FIRST: Timestamp = Timestamp(1_000_000_000);
 
     fn at(later: Duration) -> Timestamp {
@@ -165,9 +166,9 @@ mod tests {
     #[test]
     fn the_window_holds_a_whole_attempt_and_its_margin() {
         let key = Recovery::ProviderKey { window: HOUR };
-        let last = HOUR - Duration::from_secs(13);
+        let last = HOUR.saturating_sub(Duration::from_secs(13));
         assert_eq!(
-            resend(key, FIRST, at(last - Duration::from_millis(1))),
+            resend(key, FIRST, at(last.saturating_sub(MILLISECOND))),
             Resend::SameIdentity
         );
         assert_eq!(resend(key, FIRST, at(last)), Resend::Forbidden);
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn a_no_counts_after_settling_only() {
         let reconcile = Recovery::Reconcile { settle: HOUR };
-        assert!(!reconcile.settled(HOUR - Duration::from_millis(1)));
+        assert!(!reconcile.settled(HOUR.saturating_sub(MILLISECOND)));
         assert!(reconcile.settled(HOUR));
         assert!(!Recovery::Inspect.settled(100 * HOUR));
         assert!(!Recovery::ProviderKey { window: HOUR }.settled(100 * HOUR));

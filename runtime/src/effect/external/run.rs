@@ -15,6 +15,7 @@ use crate::{
         attempt::Attempt,
         budget::Budget,
         decide::{Ended, Terms},
+        decided::{Undecided, decide_on},
         error::{AttemptError, Known},
         executor::{Executor, Registration, RunParts},
         inquiry::{Inquiry, Reconciled},
@@ -22,12 +23,11 @@ use crate::{
         tool::ExternalTool,
     },
     operation::{
-        id::{AttemptId, OperationId},
+        id::AttemptId,
         record::{Lease, Record, RecordedError},
         state::{Failed, Refusal, Report, Resend, Run as Goes, State, Verdict},
     },
     request::caller::Caller,
-    store::{BoxFuture, Decide, StoreError},
 };
 
 /// How much longer than its attempt a lease lasts: for the report.
@@ -148,7 +148,7 @@ impl Run {
         let record = match begun {
             Ok(record) => record,
             // The provider's window has closed meanwhile.
-            Err(Undecided::Refused(Refusal::InDoubt, record)) => return self.end(record).await,
+            Err(Undecided::Refused(Refusal::InDoubt, record)) => return self.end(*record).await,
             Err(Undecided::Refused(..) | Undecided::Gone) => return None,
             Err(Undecided::Storage(error)) => {
                 // Nothing was sent; if the attempt is recorded all the same, its lease ends.
@@ -466,31 +466,6 @@ impl Run {
     }
 }
 
-/// Why a decision changed nothing.
-pub(crate) enum Undecided {
-    /// The state machine refuses it; the record as it is.
-    Refused(Refusal, Record),
-    /// There is no such operation any more.
-    Gone,
-    Storage(StoreError),
-}
-
-/// Has a decision made and written.
-pub(crate) fn decide_on<'a>(
-    executor: &'a Executor,
-    id: OperationId,
-    decide: Decide,
-) -> BoxFuture<'a, Result<Record, Undecided>> {
-    Box::pin(async move {
-        match executor.backend.decide(id, decide).await {
-            Ok(Some(Ok(record))) => Ok(record),
-            Ok(Some(Err((refusal, record)))) => Err(Undecided::Refused(refusal, record)),
-            Ok(None) => Err(Undecided::Gone),
-            Err(error) => Err(Undecided::Storage(error)),
-        }
-    })
-}
-
 /// Why application code came to no end of its own.
 enum Stopped {
     TimedOut,
@@ -513,10 +488,4 @@ impl Stopped {
 fn random() -> u64 {
     let (high, low) = Uuid::new_v4().as_u64_pair();
     high ^ low
-}
-
-/// The arguments that a record holds.
-pub(crate) fn recorded_arguments(record: &Record) -> Option<Arc<Value>> {
-    let request = record.request.as_deref()?;
-    serde_json::from_str(request).ok().map(Arc::new)
 }

@@ -14,8 +14,9 @@ use crate::{
     effect::external::{
         budget::Budget,
         decide::{Terms, is_over},
+        decided::{Undecided, decide_on, recorded_arguments},
         executor::Executor,
-        run::{Plan, Run, Undecided, decide_on, recorded_arguments},
+        run::{Plan, Run},
         tool::ExternalTool,
     },
     operation::{
@@ -86,7 +87,7 @@ async fn take_up(executor: &Arc<Executor>, id: OperationId) {
         return;
     };
     executor.observe(&record);
-    recover(executor, &tool, record).await;
+    recover(executor, &tool, record);
 }
 
 /// Takes the operation, so that no other worker does at the same time.
@@ -119,7 +120,7 @@ async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) ->
     }
 }
 
-async fn recover(executor: &Arc<Executor>, tool: &Arc<ExternalTool>, record: Record) {
+fn recover(executor: &Arc<Executor>, tool: &Arc<ExternalTool>, record: Record) {
     let now = executor.now();
     let stands_for_caller = match record.operation.origin {
         Origin::Enqueued => true,

@@ -3,8 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::{
-    SchemaError, canonical,
-    node::{Alternative, ArrayRule, Member, Members, Node, ObjectRule, Types, UNTYPED},
+    SchemaError,
+    branch::Branch,
+    canonical,
+    node::{ArrayRule, Member, Members, Node, ObjectRule, UNTYPED},
     normalize,
     number::NumberRule,
     schema::{bounds, place, required},
@@ -50,51 +52,18 @@ fn compile(schema: &mut Map<String, Value>, path: &str) -> Result<Node, SchemaEr
 fn alternatives(
     schema: &mut Map<String, Value>,
     path: &str,
-) -> Result<Vec<Alternative>, SchemaError> {
+) -> Result<Vec<(Branch, Node)>, SchemaError> {
     let mut alternatives = Vec::new();
     for keyword in ["oneOf", "anyOf"] {
-        let Some(Value::Array(branches)) = schema.get_mut(keyword) else {
+        let Some(Value::Array(schemas)) = schema.get_mut(keyword) else {
             continue;
         };
-        for branch in branches {
-            let node = compile_value(branch, path)?;
-            let types = types(branch);
-            let required = branch.as_object().map(required).unwrap_or_default();
-            let tags = tags(branch, &required);
-            alternatives.push(Alternative {
-                node,
-                types,
-                required,
-                tags,
-            });
+        for schema in schemas {
+            let node = compile_value(schema, path)?;
+            alternatives.push((Branch::of(schema), node));
         }
     }
     Ok(alternatives)
-}
-
-fn types(schema: &Value) -> Types {
-    match schema.get("type") {
-        Some(Value::String(name)) => Types::named(name),
-        Some(Value::Array(names)) => names
-            .iter()
-            .filter_map(Value::as_str)
-            .fold(Types::NONE, |types, name| types.or(Types::named(name))),
-        _ => Types::ALL,
-    }
-}
-
-fn tags(branch: &Value, required: &[String]) -> Vec<(String, String)> {
-    required
-        .iter()
-        .filter_map(|name| {
-            let tag = branch
-                .get("properties")?
-                .get(name)?
-                .get("const")?
-                .as_str()?;
-            Some((name.clone(), tag.to_owned()))
-        })
-        .collect()
 }
 
 fn undecided_number(schema: &Map<String, Value>) -> NumberRule {

@@ -16,7 +16,7 @@ impl Fingerprint {
     pub(crate) const LENGTH: usize = 33;
 
     /// The fingerprint of arguments in their canonical form.
-    pub(super) fn of(canonical: &[u8]) -> Self {
+    pub(crate) fn of(canonical: &[u8]) -> Self {
         let mut bytes = [FORMAT; Self::LENGTH];
         bytes[1..].copy_from_slice(&Sha256::digest(canonical));
         Self(bytes)

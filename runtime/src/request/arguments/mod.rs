@@ -4,6 +4,7 @@ pub(crate) mod fingerprint;
 pub(crate) mod number;
 pub(crate) mod validate;
 
+mod branch;
 mod canonical;
 mod compile;
 mod node;
@@ -125,13 +126,18 @@ impl CompiledArguments {
                 return Err(refused);
             }
         };
-        let fingerprint = with_buffer(|canonical| {
-            canonical::write(&self.node, &arguments, canonical);
-            Fingerprint::of(canonical)
-        });
+        let fingerprint = self.fingerprint(&arguments);
         Ok(Prepared {
             arguments,
             fingerprint,
+        })
+    }
+
+    /// Canonicalizes and digests arguments that are normalized and validated.
+    pub(crate) fn fingerprint(&self, arguments: &Value) -> Fingerprint {
+        with_buffer(|canonical| {
+            canonical::write(&self.node, arguments, canonical);
+            Fingerprint::of(canonical)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{canonical, normalize, number::NumberRule};
+use super::{branch::Branch, canonical, normalize, number::NumberRule};
 
 /// What the schema says of a value, by the value's own type.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,7 +11,7 @@ pub(super) struct Node {
     pub(super) array: ArrayRule,
     pub(super) object: ObjectRule,
     /// If there are any, one of these decides instead.
-    pub(super) alternatives: Vec<Alternative>,
+    pub(super) alternatives: Vec<(Branch, Node)>,
 }
 
 /// What the schema says of an array.
@@ -53,20 +53,6 @@ pub(super) struct Member {
     pub(super) null_is_absence: bool,
     pub(super) node: Node,
 }
-
-/// One branch of a `oneOf` or `anyOf`.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Alternative {
-    pub(super) node: Node,
-    pub(super) types: Types,
-    pub(super) required: Vec<String>,
-    /// The required members whose value is fixed: tags.
-    pub(super) tags: Vec<(String, String)>,
-}
-
-/// A set of JSON types.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Types(u8);
 
 /// A value of which nothing is known.
 pub(super) static UNTYPED: Node = Node {
@@ -111,9 +97,9 @@ impl Node {
         let mut fitting = self
             .alternatives
             .iter()
-            .filter(|branch| branch.may_describe(value));
+            .filter(|(branch, _)| branch.may_describe(value));
         match (fitting.next(), fitting.next()) {
-            (Some(only), None) => only.node.of(value),
+            (Some((_, only)), None) => only.of(value),
             _ => self.below(),
         }
     }
@@ -153,59 +139,5 @@ impl Member {
             Err(_) => return false,
         }
         form == self.default
-    }
-}
-
-impl Alternative {
-    /// Whether the branch may accept `value`: a "no" is certain.
-    ///
-    /// It looks at required members only. A member that can be left out must not decide,
-    /// or leaving out a default could move a value to another branch.
-    fn may_describe(&self, value: &Value) -> bool {
-        if !self.types.contain(value) {
-            return false;
-        }
-        let Value::Object(given) = value else {
-            return true;
-        };
-        self.required.iter().all(|name| given.contains_key(name))
-            && self
-                .tags
-                .iter()
-                .all(|(name, tag)| given.get(name).is_some_and(|it| it == tag))
-    }
-}
-
-impl Types {
-    pub(super) const NONE: Self = Self(0);
-    pub(super) const ALL: Self = Self(u8::MAX);
-
-    /// The type that a schema calls `name`.
-    pub(super) fn named(name: &str) -> Self {
-        Self(match name {
-            "null" => 1,
-            "boolean" => 2,
-            "number" | "integer" => 4,
-            "string" => 8,
-            "array" => 16,
-            "object" => 32,
-            _ => return Self::ALL,
-        })
-    }
-
-    pub(super) fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    fn contain(self, value: &Value) -> bool {
-        let bit = match value {
-            Value::Null => 1,
-            Value::Bool(_) => 2,
-            Value::Number(_) => 4,
-            Value::String(_) => 8,
-            Value::Array(_) => 16,
-            Value::Object(_) => 32,
-        };
-        self.0 & bit != 0
     }
 }

@@ -2,8 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::SchemaError;
-use super::number::{Reading, integer, read};
+use super::{
+    SchemaError,
+    branch::told_apart,
+    number::{Reading, integer, read},
+};
 use crate::{
     request::json_schema::{Shape, find_reference, has_type, pointer, strip, subschemas_mut},
     tool::ArgumentDefault,
@@ -126,9 +129,6 @@ fn supply_defaults(
                     place(&path)
                 ))
             })?;
-        if *argument == Value::Bool(true) {
-            *argument = Value::Object(Map::new());
-        }
         if let Value::Object(argument) = argument {
             argument.insert("default".to_owned(), value);
         }
@@ -153,7 +153,7 @@ fn tidy(schema: &mut Map<String, Value>, place: Place) {
     let composite = match Shape::of(schema) {
         Shape::Plain => false,
         Shape::Choice => {
-            subschemas_mut(schema, &mut |_, alternative| tidy_value(alternative, place));
+            tidy_branches(schema, place);
             return;
         }
         Shape::Composite => true,
@@ -170,13 +170,7 @@ fn tidy(schema: &mut Map<String, Value>, place: Place) {
         remove_absent_nulls(schema);
     }
     subschemas_mut(schema, &mut |keyword, subschema| match keyword {
-        "properties" => {
-            if *subschema == Value::Bool(true) {
-                *subschema = Value::Object(Map::new());
-            }
-            tidy_value(subschema, inside);
-        }
-        "items" | "prefixItems" | "additionalProperties" | "patternProperties" => {
+        "properties" | "items" | "prefixItems" | "additionalProperties" | "patternProperties" => {
             tidy_value(subschema, inside);
         }
         "allOf" | "anyOf" | "oneOf" | "then" | "else" | "dependentSchemas" => {
@@ -191,6 +185,18 @@ fn tidy(schema: &mut Map<String, Value>, place: Place) {
         // These only test a value; closing them would change what they test.
         _ => {}
     });
+}
+
+fn tidy_branches(schema: &mut Map<String, Value>, place: Place) {
+    for keyword in ["oneOf", "anyOf"] {
+        let Some(Value::Array(branches)) = schema.get_mut(keyword) else {
+            continue;
+        };
+        let decided = place.decided && told_apart(branches);
+        for branch in branches {
+            tidy_value(branch, Place { decided, ..place });
+        }
+    }
 }
 
 fn tidy_value(schema: &mut Value, place: Place) {
@@ -282,9 +288,6 @@ pub(super) fn required(schema: &Map<String, Value>) -> Vec<String> {
 }
 
 fn remove_null(member: &mut Value) {
-    if *member == Value::Bool(true) {
-        *member = Value::Object(Map::new());
-    }
     let Value::Object(schema) = member else {
         return;
     };

@@ -28,6 +28,7 @@ use crate::{
             connection::{is_busy, temporary_objects},
             ffi,
             guard::Denied,
+            key::LedgerKey,
             queue::CallJob,
             reentry::InHandler,
             register::ContractRow,
@@ -154,7 +155,7 @@ fn find(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<Found> {
     let found = tx.run(|connection| {
         connection
             .prepare_cached(&core.sql.find)?
-            .query_row((identity.key.as_str(), scope, tool), read_stored)
+            .query_row((LedgerKey::from(&identity.key), scope, tool), read_stored)
             .optional()
     })?;
     Ok(found.transpose())
@@ -316,7 +317,7 @@ fn record(
             .prepare_cached(&core.sql.insert_receipt)?
             .execute((
                 tx.operation_id.as_bytes(),
-                identity.key.as_str(),
+                LedgerKey::from(&identity.key),
                 scope,
                 contract.tool,
                 call.tool.version,

@@ -21,8 +21,9 @@ use crate::store::sqlite::{
 /// Each takes the ledger to the next version; the first one makes it.
 const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("external.sql")];
 
-/// How many pages the log may have before a commit copies them into the file: 16 MB.
-const CHECKPOINT_PAGES: i64 = 4_000;
+/// How many pages the log may have before a commit itself copies them into the file, when
+/// the thread for it is too slow: 25 MB.
+const CHECKPOINT_PAGES: i64 = 6_000;
 
 /// Statements that are kept prepared, the runtime's dozen and the handlers'.
 const CACHED_STATEMENTS: usize = 256;
@@ -253,5 +254,48 @@ fn classify(error: rusqlite::Error) -> OpenError {
         Some(ErrorCode::CannotOpen) => OpenError::CannotOpen(error),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => OpenError::Locked(error),
         _ => OpenError::Sqlite(error), // Every other code is SQLite's own, with its source.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXT: &str = "CREATE TABLE idempotent_next (x)";
+
+    fn has_next(connection: &Connection) -> bool {
+        connection
+            .query_row("SELECT 1 FROM idempotent_next", [], |_| Ok(()))
+            .optional()
+            .is_ok()
+    }
+
+    #[test]
+    fn an_older_ledger_is_migrated_once() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, &MIGRATIONS).unwrap();
+        for _ in 0..2 {
+            migrate(&mut connection, &[MIGRATIONS[0], NEXT]).unwrap();
+            assert_eq!(version(&connection).unwrap(), 2);
+            assert!(has_next(&connection));
+        }
+        let refused = migrate(&mut connection, &MIGRATIONS).unwrap_err();
+        assert!(matches!(
+            refused,
+            OpenError::NewerLedger { found: 2, known: 1 }
+        ));
+    }
+
+    #[test]
+    fn a_migration_that_fails_changes_nothing() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, &MIGRATIONS).unwrap();
+        let broken = [MIGRATIONS[0], NEXT, "nonsense"];
+        assert!(matches!(
+            migrate(&mut connection, &broken),
+            Err(OpenError::Sqlite(_))
+        ));
+        assert_eq!(version(&connection).unwrap(), 1);
+        assert!(!has_next(&connection));
     }
 }

@@ -21,7 +21,9 @@ use crate::{
     request::arguments::fingerprint::Fingerprint,
     store::{
         StoreError,
-        sqlite::{call::unreadable, ffi, register::ContractRow, writer::read_stored},
+        sqlite::{
+            call::unreadable, ffi, key::LedgerKey, register::ContractRow, writer::read_stored,
+        },
     },
 };
 
@@ -150,7 +152,7 @@ fn find(
     connection
         .query_row(
             FIND_IDENTITY,
-            (identity.key.as_str(), &*identity.scope, tool),
+            (LedgerKey::from(&identity.key), &*identity.scope, tool),
             read_stored,
         )
         .optional()
@@ -165,7 +167,7 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
         INSERT_OPERATION,
         named_params! {
             ":id": new.operation_id.as_bytes(),
-            ":key": identity.key.as_str(),
+            ":key": LedgerKey::from(&identity.key),
             ":scope": &*identity.scope,
             ":tool": ContractRow::from_id(new.contract_id).tool,
             ":version": new.version,

@@ -34,6 +34,9 @@ pub enum Failpoint {
     Busy,
     /// It is not run, and reports a failure of the disk.
     Io,
+    /// It is not run, reports a failure of the disk, and the transaction is rolled back, as
+    /// SQLite does when a commit can't be written.
+    IoAndRollback,
     /// It is run, and reports a failure of the disk.
     IoAfter,
     /// It is run, reports a failure of the disk, and what it did can't be read afterwards.
@@ -60,12 +63,13 @@ struct Shared {
     hidden: AtomicBool,
 }
 
-const ACTIONS: [(&str, Failpoint); 7] = [
+const ACTIONS: [(&str, Failpoint); 8] = [
     ("kill-before", Failpoint::KillBefore),
     ("kill-after", Failpoint::KillAfter),
     ("kill-after-commit", Failpoint::KillAfterCommit),
     ("busy", Failpoint::Busy),
     ("io", Failpoint::Io),
+    ("io-and-rollback", Failpoint::IoAndRollback),
     ("io-after", Failpoint::IoAfter),
     ("io-after-and-hidden", Failpoint::IoAfterAndHidden),
 ];
@@ -149,29 +153,34 @@ impl Failpoints {
     /// Runs a request, unless it is the one to fail.
     pub(crate) fn around<T>(
         &self,
-        run: impl FnOnce() -> rusqlite::Result<T>,
+        connection: &Connection,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         if !self.0.counting.load(Ordering::SeqCst) {
-            return run();
+            return work(connection);
         }
         let number = self.0.requests.fetch_add(1, Ordering::SeqCst) + 1;
         if number != self.0.at.load(Ordering::SeqCst) {
-            return run();
+            return work(connection);
         }
         match self.action() {
             Some(Failpoint::Busy) => Err(failure(ffi::SQLITE_BUSY)),
             Some(Failpoint::Io) => Err(failure(ffi::SQLITE_IOERR_WRITE)),
+            Some(Failpoint::IoAndRollback) => {
+                connection.execute_batch("ROLLBACK")?;
+                Err(failure(ffi::SQLITE_IOERR_WRITE))
+            }
             Some(Failpoint::IoAfter) => {
-                run()?;
+                work(connection)?;
                 Err(failure(ffi::SQLITE_IOERR_FSYNC))
             }
             Some(Failpoint::IoAfterAndHidden) => {
                 self.0.hidden.store(true, Ordering::SeqCst);
-                run()?;
+                work(connection)?;
                 Err(failure(ffi::SQLITE_IOERR_FSYNC))
             }
             Some(Failpoint::KillBefore | Failpoint::KillAfter | Failpoint::KillAfterCommit)
-            | None => run(),
+            | None => work(connection),
         }
     }
 

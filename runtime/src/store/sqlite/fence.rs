@@ -6,6 +6,7 @@ use crate::{
     effect::{transactional::Executed, tx::Tx},
     store::sqlite::{
         Core,
+        key::LedgerKey,
         queue::CallJob,
         register::ContractRow,
         statements::{HAS_OPERATION, RAISE_FENCE},
@@ -67,7 +68,7 @@ fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<Settle
         };
         let identity = &job.call.identity;
         let found = statement.exists((
-            identity.key.as_str(),
+            LedgerKey::from(&identity.key),
             &*identity.scope,
             ContractRow::from_id(job.call.tool.contract_id).tool,
             receipt.operation_id.as_bytes(),

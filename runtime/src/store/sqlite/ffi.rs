@@ -1,4 +1,4 @@
-//! The three questions that only SQLite's C interface answers.
+//! The few questions that only SQLite's C interface answers.
 #![allow(unsafe_code)] // The crate's only such module; each block carries its argument.
 
 use std::{ffi::c_int, ptr};
@@ -22,6 +22,28 @@ pub(super) fn has_deferred_violations(connection: &Connection) -> bool {
         )
     };
     code != ffi::SQLITE_OK || current != 0
+}
+
+/// How many pages the connection has written since it was last asked.
+pub(super) fn take_pages_written(connection: &Connection) -> u64 {
+    let mut current: c_int = 0;
+    let mut highest: c_int = 0;
+    // SAFETY: as above: the handle is open and this thread's alone, the pointers are to
+    // live integers, and the call retains neither.
+    let code = unsafe {
+        ffi::sqlite3_db_status(
+            connection.handle(),
+            ffi::SQLITE_DBSTATUS_CACHE_WRITE,
+            &raw mut current,
+            &raw mut highest,
+            1,
+        )
+    };
+    if code == ffi::SQLITE_OK {
+        u64::try_from(current).unwrap_or(0)
+    } else {
+        0
+    }
 }
 
 /// Sets what `last_insert_rowid` returns: zero, so that a call doesn't read an earlier

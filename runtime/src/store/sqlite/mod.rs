@@ -2,12 +2,8 @@
 
 use std::{
     fmt,
-    future::{self, Future},
     path::{Path, PathBuf},
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
-    task::{Context, Poll},
-    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -21,17 +17,15 @@ pub use prune::Pruned;
 pub use transact::TransactError;
 
 use crate::{
-    BuildError,
     clock::Clock,
-    effect::{
-        transactional::{Executed, TransactionalCall},
-        tx::Transaction,
-    },
-    operation::{identity::Identity, stored::Stored},
-    request::contract::Contract,
-    store::{Backend, BoxFuture, Store, StoreError, StoreHandle, Wait},
+    effect::tx::Transaction,
+    operation::identity::Identity,
+    store::{Backend, Store, StoreError, StoreHandle, Wait},
 };
+use checkpoint::Checkpoints;
 use connection::Opener;
+use held::Held;
+use owner::{Owner, not_run};
 use prune::Epoch;
 use queue::{AloneJob, CallJob, Job, Queue};
 use reader::Readers;
@@ -43,6 +37,7 @@ use writer::Writer;
 
 mod batch;
 mod call;
+mod checkpoint;
 mod connection;
 mod external;
 #[cfg(feature = "failpoints")]
@@ -50,8 +45,11 @@ pub mod failpoints;
 mod fence;
 mod ffi;
 mod guard;
+mod held;
+mod key;
 mod operations;
 mod options;
+mod owner;
 mod prune;
 mod queue;
 mod reader;
@@ -86,13 +84,6 @@ pub struct SqliteStore {
     owner: Arc<Owner>,
 }
 
-/// Ends the store's threads when the last handle is dropped.
-#[derive(Debug)]
-struct Owner {
-    core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
 /// What the store's threads share.
 struct Core {
     opener: Opener,
@@ -102,6 +93,9 @@ struct Core {
     guard: Arc<Guard>,
     queue: Queue,
     recent: Recent,
+    /// Since when the write connection is taken.
+    held: Held,
+    checkpoints: Checkpoints,
     /// For the ledger; held for microseconds.
     readers: Readers,
     /// For the application, which may hold them long.
@@ -254,6 +248,8 @@ impl SqliteStore {
             guard: Arc::new(guard),
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
+            held: Held::default(),
+            checkpoints: Checkpoints::new(),
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),
             writer: Mutex::new(Writer::closed()),
@@ -277,129 +273,13 @@ impl Store for SqliteStore {
     }
 }
 
-impl Backend for Owner {
-    fn clock(&self) -> &Arc<dyn Clock> {
-        &self.core.clock
-    }
-
-    fn register(
-        &self,
-        contracts: &[Contract],
-        check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), BuildError>,
-    ) -> Result<Vec<i64>, BuildError> {
-        reentry::refuse().map_err(BuildError::Store)?;
-        let core = &*self.core;
-        let mut writer = core.writer();
-        let transaction = writer.take(core).map_err(BuildError::Store)?;
-        let ids = register::register(core, &transaction, contracts, check);
-        writer.put(core, transaction);
-        ids
-    }
-
-    fn may_know(&self, identity: &Identity) -> bool {
-        self.core.recent.may_contain(identity)
-    }
-
-    fn find<'a>(
-        &'a self,
-        identity: &'a Identity,
-        wait: Wait,
-    ) -> BoxFuture<'a, Result<Option<Stored>, StoreError>> {
-        let core = &*self.core;
-        if let Some(path) = &core.opener.path {
-            let found = core
-                .readers
-                .with(&core.opener, path, |connection| {
-                    reader::find(connection, identity)
-                })
-                .unwrap_or_else(|error| Err(unopened(error)));
-            return Box::pin(future::ready(found));
-        }
-        let identity = identity.clone();
-        Box::pin(async move {
-            let found = self.alone(wait, move |core, writer, _| {
-                let transaction = writer.take(core)?;
-                let found = reader::find(transaction.connection(), &identity);
-                writer.put(core, transaction);
-                found
-            });
-            found
-                .await
-                .unwrap_or_else(|executed| Err(not_run(executed)))
-        })
-    }
-
-    fn execute(&self, call: TransactionalCall, wait: Wait) -> BoxFuture<'_, Executed> {
-        Box::pin(async move {
-            if let Err(refused) = reentry::refuse() {
-                return Executed::Storage(refused);
-            }
-            let job = CallJob::new(call);
-            let ticket = Arc::clone(&job.ticket);
-            let answer = match wait {
-                Wait::Async => {
-                    self.core.queue.push(Job::Call(job.weighed()));
-                    Waiting(ticket).await
-                }
-                Wait::Blocking => {
-                    self.core.run_or_queue(job);
-                    ticket.wait()
-                }
-            };
-            match answer {
-                Answer::Executed(executed) => executed,
-                Answer::Ran => Executed::Busy, // Said of other work only.
-            }
-        })
-    }
-}
-
-impl Owner {
-    /// Runs work that has the connection to itself; `Err` says why it did not run.
-    async fn alone<T: Send + 'static>(
-        &self,
-        wait: Wait,
-        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
-    ) -> Result<T, Executed> {
-        self.alone_until(wait, self.core.budget_from_now(), work)
-            .await
-    }
-
-    async fn alone_until<T: Send + 'static>(
-        &self,
-        wait: Wait,
-        deadline: Duration,
-        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
-    ) -> Result<T, Executed> {
-        match wait {
-            Wait::Blocking => self.alone_blocking(work),
-            Wait::Async => {
-                reentry::refuse().map_err(Executed::Storage)?;
-                let (job, outcome) = self.core.prepare(deadline, work);
-                let ticket = Arc::clone(&job.ticket);
-                self.core.queue.push(Job::Alone(job));
-                outcome.take(Waiting(ticket).await)
-            }
-        }
-    }
-
-    fn alone_blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
-    ) -> Result<T, Executed> {
-        reentry::refuse().map_err(Executed::Storage)?;
-        let core = &*self.core;
-        let (job, outcome) = core.prepare(core.budget_from_now(), work);
-        let ticket = Arc::clone(&job.ticket);
-        match core.free_writer() {
-            Some(mut writer) => job.run(core, &mut writer),
-            None => core.queue.push(Job::Alone(job)),
-        }
-        outcome.take(ticket.wait())
-    }
-}
-
 impl Core {
+    /// Ends the threads once they have answered what they run.
+    fn close(&self) {
+        self.queue.close();
+        self.checkpoints.close();
+    }
+
     /// Waits for the connection.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
@@ -437,7 +317,6 @@ impl Core {
     }
 
     fn prepare<T: Send + 'static>(
-        &self,
         deadline: Duration,
         work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
     ) -> (AloneJob, Outcome<T>) {
@@ -469,40 +348,6 @@ impl fmt::Debug for Core {
     }
 }
 
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.core.queue.close();
-        let threads = self
-            .threads
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        for thread in threads.drain(..) {
-            // The last handle may have been a handler's, whose thread can't join itself.
-            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
-                tracing::error!("a thread of the store panicked");
-            }
-        }
-    }
-}
-
-/// A call's answer. Dropped, it abandons a call that has not begun.
-#[derive(Debug)]
-struct Waiting(Arc<Ticket>);
-
-impl Future for Waiting {
-    type Output = Answer;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        self.0.poll(context)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.abandon();
-    }
-}
-
 fn pass(
     core: &Core,
     writer: &mut Writer,
@@ -515,27 +360,6 @@ fn pass(
     writer.put(core, transaction);
     let locked = "another process keeps the database locked; prune later";
     pruned?.ok_or_else(|| StoreError::new(locked).retryable())
-}
-
-/// Why work of the runtime's own was not run.
-fn not_run(executed: Executed) -> StoreError {
-    match executed {
-        Executed::Storage(error) | Executed::Unknown(_, error) => error,
-        // The others are a call's own, but for the two that say that time was short.
-        Executed::Busy
-        | Executed::DeadlineExceeded
-        | Executed::Committed(_)
-        | Executed::Found(_)
-        | Executed::RolledBack(_) => {
-            StoreError::new("the writer had no time within the budget; ask again").retryable()
-        }
-    }
-}
-
-fn unopened(error: OpenError) -> StoreError {
-    StoreError::new("the database can't be opened for reading; check the file and its folder")
-        .retryable()
-        .caused_by(error)
 }
 
 fn misuse(what: &str) -> rusqlite::Error {

@@ -15,7 +15,11 @@ use crate::{
     store::{
         BoxFuture, Decide, Decided, ExternalBackend, StoreError, Wait,
         sqlite::{
-            Core, Owner, call::unreadable, external, not_run, ticket::Ticket, unopened,
+            Core,
+            call::unreadable,
+            external,
+            owner::{Owner, not_run, unopened},
+            ticket::Ticket,
             writer::Writer,
         },
     },
@@ -144,6 +148,8 @@ fn run<T>(
     ticket: &Ticket,
     work: &dyn Fn(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, Lost> {
+    #[cfg(feature = "failpoints")]
+    let _counting = core.count_statements();
     let transaction = writer.take(core).map_err(Lost::No)?;
     let outcome = inside(core, &transaction, ticket, work);
     writer.put(core, transaction);

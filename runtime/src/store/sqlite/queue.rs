@@ -195,13 +195,16 @@ impl Queue {
 
     /// Takes what shares the next transaction; `None` if an inline call was faster.
     pub(super) fn take(&self) -> Option<Batch> {
+        // Dropped after the lock is given up: a call's state may hold the last handle of
+        // this very store.
+        let mut left = Vec::new();
         let mut inner = self.inner();
         let mut calls = Vec::new();
         let mut bytes = 0_usize;
         while let Some(job) = inner.jobs.pop_front() {
             inner.bytes = inner.bytes.saturating_sub(job.bytes());
             match job {
-                Job::Call(call) if !call.ticket.is_live() => (), // Its caller has left.
+                Job::Call(call) if !call.ticket.is_live() => left.push(call),
                 Job::Call(call) => {
                     bytes = bytes.saturating_add(call.bytes);
                     if !calls.is_empty() && BATCH_BYTES < bytes {

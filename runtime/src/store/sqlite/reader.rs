@@ -12,8 +12,8 @@ use crate::{
     store::{
         StoreError,
         sqlite::{
-            call::unreadable, connection::Opener, options::OpenError, statements::FIND_BY_TEXT,
-            writer::read_stored,
+            call::unreadable, connection::Opener, key::LedgerKey, options::OpenError,
+            statements::FIND_BY_TEXT, writer::read_stored,
         },
     },
 };
@@ -80,7 +80,11 @@ pub(super) fn find(
         .and_then(|mut statement| {
             statement
                 .query_row(
-                    (identity.key.as_str(), &*identity.scope, &*identity.tool),
+                    (
+                        LedgerKey::from(&identity.key),
+                        &*identity.scope,
+                        &*identity.tool,
+                    ),
                     read_stored,
                 )
                 .optional()

@@ -29,11 +29,12 @@ CREATE TABLE idempotent_contracts (
 
 -- Receipts and tombstones, appended in the order of their commits.
 -- A tombstone is a receipt whose operation, fingerprint and result are null.
+-- A key that is a UUID in its usual form is kept as 16 bytes, any other as text.
 -- Times are milliseconds since 1970. `result` is last: all else is read without it.
 CREATE TABLE idempotent_operations (
     seq INTEGER PRIMARY KEY,
     operation_id BLOB,
-    key TEXT NOT NULL,
+    key ANY NOT NULL,
     scope INTEGER NOT NULL,
     tool INTEGER NOT NULL,
     version INTEGER NOT NULL,

@@ -11,6 +11,9 @@ pub(super) const HAS_LEDGER: &str =
 pub(super) const SET_SCHEMA_VERSION: &str =
     "UPDATE idempotent_ledger SET value = ?1 WHERE name = 'schema'";
 
+/// Copies of the log what can be copied without waiting for anybody.
+pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
+
 /// How many objects bear the ledger's prefix or belong to its tables: a handler that
 /// renamed one into or out of it changes the count.
 pub(super) const LEDGER_OBJECTS: &str = "SELECT count(*) FROM sqlite_schema \

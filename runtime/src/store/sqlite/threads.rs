@@ -1,4 +1,4 @@
-//! The store's two threads: the writer, and the watch over deadlines.
+//! The store's threads: the writer, the watch over deadlines, the one that copies the log.
 
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::store::sqlite::{
-    Core, batch,
+    Core, batch, checkpoint,
     prune::prune,
     queue::{Batch, Wake},
 };
@@ -23,27 +23,28 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(5);
 /// How long pruning waits for an idle moment before it takes a turn among the calls.
 const PRUNE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Starts both threads; they end when the queue is closed.
+/// Starts the threads; they end when the store is closed.
 pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
-    let writer = {
-        let core = Arc::clone(core);
-        thread::Builder::new()
-            .name("idempotent-writer".into())
-            .spawn(move || write(&core))?
-    };
-    let watch = {
-        let core = Arc::clone(core);
-        thread::Builder::new()
-            .name("idempotent-watch".into())
-            .spawn(move || core.queue.watch(&*core.clock))
-    };
-    match watch {
-        Ok(watch) => Ok(vec![writer, watch]),
-        Err(error) => {
-            core.queue.close();
-            Err(error)
+    let roles: [(&str, fn(&Core)); 3] = [
+        ("idempotent-writer", write),
+        ("idempotent-watch", |core| core.queue.watch(&*core.clock)),
+        ("idempotent-checkpoint", checkpoint::run),
+    ];
+    let mut threads = Vec::new();
+    for (name, role) in roles {
+        let shared = Arc::clone(core);
+        match thread::Builder::new()
+            .name(name.into())
+            .spawn(move || role(&shared))
+        {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                core.close();
+                return Err(error);
+            }
         }
     }
+    Ok(threads)
 }
 
 fn write(core: &Core) {
@@ -106,5 +107,60 @@ fn prune_a_little(core: &Core) -> Duration {
             tracing::warn!(%error, "the ledger can't be pruned");
             PRUNE_PATIENCE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use crate::{
+        ManualClock, SqliteStore,
+        clock::{Clock, Timestamp},
+    };
+
+    use super::*;
+
+    #[test]
+    fn idle_passes_walk_the_whole_ledger() {
+        let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(24));
+        let options = SqliteStore::options().clock(clock.clone());
+        let store = options.background_pruning(false).open_in_memory().unwrap();
+        let core = &store.owner.core;
+        let expires_at = Timestamp::now(&clock as &dyn Clock).plus(Duration::from_hours(1));
+        let forget_at = expires_at.plus(Duration::from_hours(1));
+        let rows = 3 * i64::try_from(PRUNE_ROWS).unwrap();
+        let connection = core.writer().take(core).unwrap();
+        for key in 0..rows {
+            connection
+                .connection()
+                .execute(
+                    "INSERT INTO idempotent_operations VALUES (NULL, x'00', ?1, 1, 1, 1, x'00', ?2, ?3, '1')",
+                    (key.to_string(), expires_at.0, forget_at.0),
+                )
+                .unwrap();
+        }
+        core.writer().put(core, connection);
+        let count = |sql: &str| {
+            let count = |connection: &rusqlite::Connection| {
+                connection.query_row(sql, (), |row| row.get::<_, i64>(0))
+            };
+            store.read::<_, rusqlite::Error>(count).unwrap()
+        };
+        let receipts = "SELECT count(*) FROM idempotent_operations WHERE result IS NOT NULL";
+        let all = "SELECT count(*) FROM idempotent_operations";
+        let walk = || {
+            for _ in 0..4 {
+                prune_a_little(core);
+            }
+        };
+        walk();
+        assert_eq!((count(receipts), count(all)), (rows, rows));
+        clock.advance(Duration::from_hours(1));
+        walk();
+        assert_eq!((count(receipts), count(all)), (0, rows));
+        clock.advance(Duration::from_hours(1));
+        walk();
+        assert_eq!((count(receipts), count(all)), (0, 0));
     }
 }

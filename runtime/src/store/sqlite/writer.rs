@@ -61,6 +61,7 @@ impl Writer {
 
     /// Takes the connection, opening it anew if it broke.
     pub(super) fn take(&mut self, core: &Core) -> Result<Transaction, StoreError> {
+        core.held.taken(core.clock.monotonic());
         match self.connection.take() {
             Some(connection) => Ok(connection),
             // What was in memory is gone with its connection.
@@ -80,7 +81,9 @@ impl Writer {
     /// Gives the connection back, if it is clean.
     pub(super) fn put(&mut self, core: &Core, connection: Transaction) {
         self.memo.uncommitted.clear();
+        core.held.given_back();
         if connection.recover(core).is_ok() {
+            core.checkpoints.after_batch(connection.connection());
             self.connection = Some(connection);
         } else {
             tracing::warn!("the write connection can't be rolled back; it is opened anew");

@@ -1,0 +1,257 @@
+//! Streamable HTTP: authentication, limits and an orderly end around the MCP server.
+
+use std::{error::Error, future::pending, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+    service::TowerToHyperService,
+};
+use idempotent_tool::{SqliteStore, Toolbox};
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+};
+use tokio::{net::TcpListener, sync::Semaphore};
+
+use super::{
+    server::{Identity, Notes},
+    tokens::Tokens,
+};
+
+/// Pages that a browser on this machine may call from; the SDK's own default lets requests
+/// for this machine's names alone pass, so that no other page can reach the server.
+const LOCAL_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
+
+/// What one client, and all of them together, may use.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The largest body of a request, in bytes; it holds the arguments.
+    pub body: usize,
+    /// How long a client may take to send its headers, and then its body.
+    pub reading: Duration,
+    /// Connections at a time; more wait to be accepted.
+    pub connections: usize,
+    /// How long answers may take once the server has been told to end.
+    pub ending: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // 10,000 code points, each written as two escapes of six bytes, and some more.
+            body: 256 * 1024,
+            reading: Duration::from_secs(10),
+            connections: 512,
+            ending: Duration::from_secs(40),
+        }
+    }
+}
+
+/// A server that is bound to its address and serves once [`run`](Self::run) is called.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    endpoint: Router,
+    config: StreamableHttpServerConfig,
+    limits: Limits,
+}
+
+impl Server {
+    /// Binds `address` for `tools`, and for the notes in `store`, to the callers in `tokens`.
+    ///
+    /// # Errors
+    ///
+    /// When the address can't be bound, or the tools can't be merged.
+    pub async fn bind(
+        address: SocketAddr,
+        store: &SqliteStore,
+        tools: &Toolbox,
+        tokens: Tokens,
+        limits: Limits,
+    ) -> Result<Self, Box<dyn Error>> {
+        let server = Arc::new(Notes::new(store.clone(), tools.clone(), Identity::Request)?);
+        let listener = TcpListener::bind(address).await?;
+        // No protocol sessions: a call needs nothing but itself, on every version, so a
+        // client goes on after a restart of the server, and no stream can be taken over.
+        let config = StreamableHttpServerConfig::default()
+            .with_legacy_session_mode(false)
+            .with_json_response(true)
+            .with_max_request_body_bytes(limits.body)
+            .with_allowed_origins(LOCAL_ORIGINS);
+        let mcp = StreamableHttpService::new(
+            move || Ok(Notes::clone(&server)),
+            Arc::new(NeverSessionManager::default()),
+            config.clone(),
+        );
+        let endpoint = Router::new()
+            .route_service("/mcp", mcp)
+            .layer(middleware::from_fn_with_state(limits, read_body))
+            .layer(middleware::from_fn_with_state(tokens, authenticate));
+        Ok(Self {
+            listener,
+            endpoint,
+            config,
+            limits,
+        })
+    }
+
+    /// The address that is bound.
+    ///
+    /// # Errors
+    ///
+    /// When the operating system can't tell it.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `end`; then accepts nothing more and lets the calls that run finish.
+    pub async fn run(self, end: impl Future<Output = ()>) {
+        let Self {
+            listener,
+            endpoint,
+            config,
+            limits,
+        } = self;
+        let connections = Arc::new(Semaphore::new(limits.connections));
+        let graceful = GracefulShutdown::new();
+        let mut protocol = http1::Builder::new();
+        protocol
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.reading);
+
+        let mut end = std::pin::pin!(end);
+        loop {
+            let accept = async {
+                let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
+                    // Nobody closes the semaphore.
+                    return pending().await;
+                };
+                (listener.accept().await, permit)
+            };
+            let (accepted, permit) = tokio::select! {
+                accepted = accept => accepted,
+                () = &mut end => break,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // The client has gone, or no file descriptor is left until one ends.
+                    tracing::warn!(%error, "a connection can't be accepted");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    continue;
+                }
+            };
+            let service = TowerToHyperService::new(endpoint.clone());
+            let connection = protocol.serve_connection(TokioIo::new(stream), service);
+            let connection = graceful.watch(connection);
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection ended early");
+                }
+                drop(permit);
+            });
+        }
+        drop(listener);
+        if tokio::time::timeout(limits.ending, graceful.shutdown())
+            .await
+            .is_err()
+        {
+            // What has begun still commits: the store waits for it when it is dropped.
+            config.cancellation_token.cancel();
+            tracing::warn!("some connections were cut: they did not end in time");
+        }
+    }
+}
+
+/// Lets a request pass that a token identifies; any other touches nothing.
+async fn authenticate(State(tokens): State<Tokens>, mut request: Request, next: Next) -> Response {
+    match tokens.caller(request.headers()) {
+        Ok(Some(caller)) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Ok(None) => {
+            let challenge = HeaderValue::from_static("Bearer");
+            (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, challenge)]).into_response()
+        }
+        Err(error) => {
+            tracing::error!(%error, "nobody can be identified");
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+    }
+}
+
+/// Reads the whole body, within the limits of size and time, before anything is done.
+async fn read_body(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = Limited::new(body, limits.body).collect();
+    match tokio::time::timeout(limits.reading, body).await {
+        Ok(Ok(body)) => {
+            let request = Request::from_parts(parts, Body::from(body.to_bytes()));
+            next.run(request).await
+        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            StatusCode::PAYLOAD_TOO_LARGE.into_response()
+        }
+        Ok(Err(_)) => StatusCode::BAD_REQUEST.into_response(),
+        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+    }
+}
+
+/// Serves MCP over HTTP until the process is told to end.
+///
+/// # Errors
+///
+/// When the server can't start.
+pub fn serve(
+    store: SqliteStore,
+    tools: Toolbox,
+    tokens: Tokens,
+    address: SocketAddr,
+) -> Result<(), Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let server = Server::bind(address, &store, &tools, tokens, Limits::default()).await?;
+        let end = told_to_end()?;
+        eprintln!("serving MCP at http://{}/mcp", server.address()?);
+        server.run(end).await;
+        Ok::<_, Box<dyn Error>>(())
+    })?;
+    // The store's last handles go here: it commits what has begun.
+    drop(runtime);
+    drop((tools, store));
+    Ok(())
+}
+
+/// Completes when the terminal interrupts the process, or the system terminates it.
+fn told_to_end() -> std::io::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    Ok(async move {
+        #[cfg(unix)]
+        let terminated = terminate.recv();
+        #[cfg(not(unix))]
+        let terminated = pending::<()>();
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => {
+                if let Err(error) = interrupted {
+                    tracing::error!(%error, "interrupts can't be received");
+                }
+            }
+            _ = terminated => (),
+        }
+    })
+}

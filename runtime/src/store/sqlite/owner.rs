@@ -1,0 +1,217 @@
+//! The store as the toolbox drives it, and as long as somebody does.
+
+use std::{
+    future::{self, Future},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use crate::{
+    BuildError,
+    clock::Clock,
+    effect::transactional::{Executed, TransactionalCall},
+    operation::{identity::Identity, stored::Stored},
+    request::contract::Contract,
+    store::{
+        Backend, BoxFuture, StoreError, Wait,
+        sqlite::{
+            Core,
+            options::OpenError,
+            queue::{CallJob, Job},
+            reader, reentry, register,
+            ticket::{Answer, Ticket},
+            writer::Writer,
+        },
+    },
+};
+
+/// Ends the store's threads when the last handle is dropped.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) core: Arc<Core>,
+    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Backend for Owner {
+    fn clock(&self) -> &Arc<dyn Clock> {
+        &self.core.clock
+    }
+
+    fn register(
+        &self,
+        contracts: &[Contract],
+        check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), BuildError>,
+    ) -> Result<Vec<i64>, BuildError> {
+        reentry::refuse().map_err(BuildError::Store)?;
+        let core = &*self.core;
+        let mut writer = core.writer();
+        let transaction = writer.take(core).map_err(BuildError::Store)?;
+        let ids = register::register(core, &transaction, contracts, check);
+        writer.put(core, transaction);
+        ids
+    }
+
+    fn may_know(&self, identity: &Identity) -> bool {
+        let core = &self.core;
+        core.recent.may_contain(identity) || core.held.is_long(core.clock.monotonic())
+    }
+
+    fn find<'a>(
+        &'a self,
+        identity: &'a Identity,
+        wait: Wait,
+    ) -> BoxFuture<'a, Result<Option<Stored>, StoreError>> {
+        if let Err(refused) = reentry::refuse() {
+            return Box::pin(future::ready(Err(refused)));
+        }
+        let core = &*self.core;
+        if let Some(path) = &core.opener.path {
+            let found = core
+                .readers
+                .with(&core.opener, path, |connection| {
+                    reader::find(connection, identity)
+                })
+                .unwrap_or_else(|error| Err(unopened(error)));
+            return Box::pin(future::ready(found));
+        }
+        let identity = identity.clone();
+        Box::pin(async move {
+            let found = self.alone(wait, move |core, writer, _| {
+                let transaction = writer.take(core)?;
+                let found = reader::find(transaction.connection(), &identity);
+                writer.put(core, transaction);
+                found
+            });
+            found
+                .await
+                .unwrap_or_else(|executed| Err(not_run(executed)))
+        })
+    }
+
+    fn execute(&self, call: TransactionalCall, wait: Wait) -> BoxFuture<'_, Executed> {
+        Box::pin(async move {
+            if let Err(refused) = reentry::refuse() {
+                return Executed::Storage(refused);
+            }
+            let job = CallJob::new(call);
+            let ticket = Arc::clone(&job.ticket);
+            let answer = match wait {
+                Wait::Async => {
+                    self.core.queue.push(Job::Call(job.weighed()));
+                    Waiting(ticket).await
+                }
+                Wait::Blocking => {
+                    self.core.run_or_queue(job);
+                    ticket.wait()
+                }
+            };
+            match answer {
+                Answer::Executed(executed) => executed,
+                Answer::Ran => Executed::Busy, // Said of other work only.
+            }
+        })
+    }
+}
+
+impl Owner {
+    /// Runs work that has the connection to itself; `Err` says why it did not run.
+    pub(super) async fn alone<T: Send + 'static>(
+        &self,
+        wait: Wait,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> Result<T, Executed> {
+        self.alone_until(wait, self.core.budget_from_now(), work)
+            .await
+    }
+
+    pub(super) async fn alone_until<T: Send + 'static>(
+        &self,
+        wait: Wait,
+        deadline: Duration,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> Result<T, Executed> {
+        match wait {
+            Wait::Blocking => self.alone_blocking(work),
+            Wait::Async => {
+                reentry::refuse().map_err(Executed::Storage)?;
+                let (job, outcome) = Core::prepare(deadline, work);
+                let ticket = Arc::clone(&job.ticket);
+                self.core.queue.push(Job::Alone(job));
+                outcome.take(Waiting(ticket).await)
+            }
+        }
+    }
+
+    pub(super) fn alone_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Core, &mut Writer, &Ticket) -> T + Send + 'static,
+    ) -> Result<T, Executed> {
+        reentry::refuse().map_err(Executed::Storage)?;
+        let core = &*self.core;
+        let (job, outcome) = Core::prepare(core.budget_from_now(), work);
+        let ticket = Arc::clone(&job.ticket);
+        match core.free_writer() {
+            Some(mut writer) => job.run(core, &mut writer),
+            None => core.queue.push(Job::Alone(job)),
+        }
+        outcome.take(ticket.wait())
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.core.close();
+        let threads = self
+            .threads
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        for thread in threads.drain(..) {
+            // The last handle may have been a handler's, whose thread can't join itself.
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+                tracing::error!("a thread of the store panicked");
+            }
+        }
+    }
+}
+
+/// A call's answer. Dropped, it abandons a call that has not begun.
+#[derive(Debug)]
+struct Waiting(Arc<Ticket>);
+
+impl Future for Waiting {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.0.poll(context)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// Why work of the runtime's own was not run.
+pub(super) fn not_run(executed: Executed) -> StoreError {
+    match executed {
+        Executed::Storage(error) | Executed::Unknown(_, error) => error,
+        // The others are a call's own, but for the two that say that time was short.
+        Executed::Busy
+        | Executed::DeadlineExceeded
+        | Executed::Committed(_)
+        | Executed::Found(_)
+        | Executed::RolledBack(_) => {
+            StoreError::new("the writer had no time within the budget; ask again").retryable()
+        }
+    }
+}
+
+pub(super) fn unopened(error: OpenError) -> StoreError {
+    StoreError::new("the database can't be opened for reading; check the file and its folder")
+        .retryable()
+        .caused_by(error)
+}
