@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from lab import BY_KEY, BY_REFERENCE, HALTED, TOOLS, UNAIDED, Lab, Server, check, is_at_rest
-from lab import wait_until
+from lab import BY_KEY, HALTED, TOOLS, UNAIDED, Ended, Lab, Server, check, is_at_rest, wait_until
 
 ORDER = {"idempotency_key": "one-intended-deployment", "service": "web", "image": "web:7"}
 HOLD, REFUSE, DROP = {"kind": "hold"}, {"kind": "refuse"}, {"kind": "drop_response"}
@@ -332,13 +331,14 @@ def check_dispatched(lab: Lab, server: Server) -> None:
 def killed_after_statement(lab: Lab, tool: str, statement: int, killed: set[int]) -> None:
     """Killed after a statement of the ledger, whichever it is: never two, never a lie."""
     server = lab.server(failpoint=f"kill-after:{statement}")
-    request = server.send(tool, ORDER)
-    wait_until("an end", lambda: not server.is_alive() or is_ended(lab))
-    if server.is_alive():
-        reply = server.follow(server.receive(request)["operation_id"], is_at_rest)
+    try:
+        reply = server.call(tool, ORDER)
+        reply = server.follow(reply["operation_id"], is_at_rest)
+    except Ended:
+        server.was_killed()
+    else:
         check_truth(lab, reply, "succeeded", 1)
         return
-    server.was_killed()
     killed.add(statement)
     reply = lab.server().recover(tool, ORDER)
     held = len(lab.held())
