@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use idempotent_tool::Toolbox;
-use rmcp::{
-    ServerHandler, ServiceExt, handler::server::router::tool::ToolRouter, tool_handler,
-};
+use rmcp::{ServerHandler, ServiceExt, handler::server::router::tool::ToolRouter, tool_handler};
 use tracing_subscriber::EnvFilter;
 
 use super::Outcome;
