@@ -117,6 +117,12 @@ pub(crate) fn refuse_schema_only(attr: &Attribute, errors: &mut Errors) {
     // What isn't a list of keys is refused by schemars itself, at the token.
     for key in keys.unwrap_or_default() {
         let name = key.to_string();
+        if name == "extend" {
+            errors.at(
+                key.span(),
+                "`extend` in `#[schemars]` changes the schema and not what is read; say it with the keys that are made for it, such as `length` and `range`",
+            );
+        }
         if let "rename" | "default" | "skip" | "skip_deserializing" | "flatten" | "alias" =
             name.as_str()
         {

@@ -88,6 +88,12 @@ impl Function {
             "a transactional tool can't be `async`: it runs inside one database transaction; write a plain `fn`",
         );
         }
+        if sig.asyncness.is_none() && self.context_name().is_some_and(|name| name == "Attempt") {
+            errors.at(
+                sig.fn_token.span,
+                "an external tool must be `async`: its attempts wait for others; write an `async fn`",
+            );
+        }
         if let Safety::Unsafe(token) = sig.safety {
             errors.at(
             token.span,
@@ -134,6 +140,12 @@ impl Function {
     /// parameter is the transaction, or no context at all.
     pub(crate) fn external_token(&self) -> Option<Token![async]> {
         let token = self.sig.asyncness?;
+        let name = self.context_name()?;
+        (name != "Tx" && name != "str" && name != "String").then_some(token)
+    }
+
+    /// The last segment of the first parameter's type, behind its `&`.
+    fn context_name(&self) -> Option<&Ident> {
         let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
             return None;
         };
@@ -143,8 +155,7 @@ impl Function {
         let Type::Path(path) = types::ungroup(&reference.elem) else {
             return None;
         };
-        let name = &path.path.segments.last()?.ident;
-        (name != "Tx" && !is_text(&reference.elem)).then_some(token)
+        Some(&path.path.segments.last()?.ident)
     }
 
     /// The type of the first parameter, without its `&`, where it can be a context.

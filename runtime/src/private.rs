@@ -138,11 +138,45 @@ impl<T: Serialize> DefaultArgument for T {
     }
 }
 
-/// The JSON text of a default value.
+/// The JSON text of a default value, which must mean that value when a caller sends it.
 ///
 /// # Errors
 ///
-/// When the value cannot be written as JSON.
-pub fn default_json<T: DefaultArgument>(value: &T) -> Result<String> {
-    value.to_json()
+/// When the value cannot be written as JSON, or what is written is read as another value,
+/// as when a member that isn't at its own default is skipped.
+pub fn default_json<T: DefaultArgument + Argument>(value: &T) -> Result<String> {
+    let written = value.to_json()?;
+    let json: Value = serde_json::from_str(&written)?;
+    let again: Value = serde_json::from_str(&T::read(&json)?.to_json()?)?;
+    if same_members(&json, &again) {
+        return Ok(written);
+    }
+    Err(serde::de::Error::custom(
+        "it is read back as another value than was written; write all its members",
+    ))
+}
+
+/// Whether two values are equal but for the order of elements, which a set may change.
+fn same_members(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Array(one), Value::Array(other)) => {
+            let mut left: Vec<_> = other.iter().collect();
+            one.len() == other.len()
+                && one.iter().all(|element| {
+                    let found = left
+                        .iter()
+                        .position(|candidate| same_members(element, candidate));
+                    found.map(|place| left.swap_remove(place)).is_some()
+                })
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, value)| {
+                    other
+                        .get(name)
+                        .is_some_and(|candidate| same_members(value, candidate))
+                })
+        }
+        _ => one == other,
+    }
 }

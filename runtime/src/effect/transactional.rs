@@ -1,6 +1,6 @@
 //! One call of a transactional tool, as a store's transaction runs it.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 
@@ -33,7 +33,6 @@ pub(crate) struct TransactionalTool {
 /// One call: owned whole, since the caller may leave before it begins.
 ///
 /// The handler may run twice, each time from a clean rollback, so nothing here is consumed.
-#[derive(Debug)]
 pub(crate) struct TransactionalCall {
     pub(crate) identity: Identity,
     pub(crate) caller: Caller,
@@ -75,6 +74,16 @@ pub(crate) enum Executed {
     Storage(StoreError),
     /// The store failed at the commit, and whether it happened can't be established.
     Unknown(OperationId, StoreError),
+}
+
+/// Without the arguments: a handler's `Tx` has this in its own `Debug`, and may be logged.
+impl fmt::Debug for TransactionalCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TransactionalCall")
+            .field("identity", &self.identity)
+            .field("version", &self.tool.version)
+            .finish_non_exhaustive()
+    }
 }
 
 impl TransactionalCall {

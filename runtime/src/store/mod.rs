@@ -58,6 +58,9 @@ pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
         check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), crate::BuildError>,
     ) -> Result<Vec<i64>, crate::BuildError>;
 
+    /// Refuses a call that this thread makes from inside a handler: it would wait for itself.
+    fn refuse_reentry(&self) -> Result<(), StoreError>;
+
     /// Whether a retry is likely, from memory alone: `false` proves nothing.
     fn may_know(&self, identity: &Identity) -> bool;
 

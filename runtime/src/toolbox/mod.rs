@@ -101,6 +101,10 @@ impl Toolbox {
     /// a call that has not begun; one that has begun commits, and the same key replays it.
     ///
     /// It needs no particular runtime: the store ends the wait at the tool's deadline.
+    ///
+    /// # Panics
+    ///
+    /// When the authorizer panics. Nothing is written then.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         self.inner
             .call(caller, tool, Input::whole(arguments), Wait::Async)
@@ -114,7 +118,7 @@ impl Toolbox {
     ///
     /// # Panics
     ///
-    /// As [`call`](Self::call).
+    /// When the authorizer panics. Nothing is written then.
     pub async fn call_carrying(
         &self,
         caller: &Caller,
@@ -174,6 +178,9 @@ impl Inner {
         let Some(executor) = self.executor.as_ref().filter(|_| external) else {
             return ready(self.call(caller, tool, input, Wait::Blocking));
         };
+        if let Err(error) = self.backend.refuse_reentry() {
+            return Reply::rejected(tool, storage(error));
+        }
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         let (inner, caller, name) = (Arc::clone(self), caller.clone(), tool.to_owned());
         executor.spawn(async move {

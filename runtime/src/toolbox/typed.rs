@@ -73,7 +73,7 @@ impl Toolbox {
     ///
     /// # Panics
     ///
-    /// As [`call`](Self::call).
+    /// When the authorizer panics. Nothing is written then.
     pub async fn call_typed<T: Tool>(
         &self,
         caller: &Caller,

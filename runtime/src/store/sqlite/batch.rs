@@ -295,10 +295,24 @@ impl Batch<'_> {
     }
 }
 
+/// Nothing is known of what the transaction wrote, nor of what its other calls read of it.
 fn unknown(jobs: &mut [CallJob], error: StoreError) {
     let error_at_commit = Arc::new(error);
+    let unsettled: Vec<_> = jobs
+        .iter()
+        .filter_map(|job| match &job.outcome {
+            Some(Executed::Committed(receipt)) => Some(receipt.operation_id),
+            _ => None,
+        })
+        .collect();
     for job in jobs {
-        if let Some(Executed::Committed(receipt)) = &job.outcome {
+        let receipt = match &job.outcome {
+            Some(Executed::Committed(receipt) | Executed::Found(Stored::Receipt(receipt))) => {
+                Some(receipt)
+            }
+            _ => None,
+        };
+        if let Some(receipt) = receipt.filter(|receipt| unsettled.contains(&receipt.operation_id)) {
             let error = StoreError::new(
                 "the database failed at the commit, and what it kept can't be read; ask again \
                  with the same key",

@@ -85,6 +85,7 @@ pub(super) enum Denied {
     Ledger,
     Savepoint,
     Unknown,
+    Elsewhere,
 }
 
 impl Guard {
@@ -188,7 +189,15 @@ impl Guard {
             return Authorization::Allow;
         }
         self.note_schema(context);
-        let Some(denied) = denial(&context.action) else {
+        let elsewhere = context
+            .database_name
+            .is_some_and(|database| database != "main" && database != "temp");
+        let denied = if elsewhere && writes(&context.action) {
+            Some(Denied::Elsewhere)
+        } else {
+            denial(&context.action)
+        };
+        let Some(denied) = denied else {
             return Authorization::Allow;
         };
         if self.denied.load(Ordering::Relaxed) == 0 {
@@ -231,6 +240,7 @@ impl Denied {
             Self::Ledger,
             Self::Savepoint,
             Self::Unknown,
+            Self::Elsewhere,
         ]
         .into_iter()
         .find(|denied| *denied as u8 == raw)
@@ -249,7 +259,7 @@ impl Denied {
                 "the tool used transaction control (`ROLLBACK`); the runtime rolls back when the tool returns `Err`"
             }
             Self::Attach => {
-                "the tool used `ATTACH` or `DETACH`; attach in the store's `on_connection` hook"
+                "the tool used `ATTACH` or `DETACH`; attach in the store's `on_connection` hook, for reading only"
             }
             Self::Pragma => {
                 "the tool used a pragma that changes something; set it in the store's `on_connection` hook"
@@ -258,12 +268,29 @@ impl Denied {
                 "the tool touched a ledger table (`idempotent_*`); only the runtime reads and writes those"
             }
             Self::Savepoint => "the tool used a savepoint named `idempotent_*`; rename it",
+            Self::Elsewhere => {
+                "the tool wrote to an attached database; its commit is not one with the receipt's, so write to the store's own file"
+            }
             Self::Unknown => {
                 "the tool used a statement that the runtime doesn't know to be harmless; remove it"
             }
         };
         Failure::new("not_allowed", message)
     }
+}
+
+/// Whether `action` changes data or schema.
+fn writes(action: &AuthAction<'_>) -> bool {
+    !matches!(
+        action,
+        AuthAction::Read { .. }
+            | AuthAction::Select
+            | AuthAction::Function { .. }
+            | AuthAction::Pragma { .. }
+            | AuthAction::Transaction { .. }
+            | AuthAction::Savepoint { .. }
+            | AuthAction::Recursive
+    )
 }
 
 /// Why a handler may not do `action`.

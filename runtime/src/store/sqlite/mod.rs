@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     time::Duration,
@@ -205,12 +206,16 @@ impl SqliteStore {
             .connection()
             .pragma_update(None, "query_only", true)
             .map_err(E::from)
-            .and_then(|()| work(transaction.connection()));
+            .map(|()| catch_unwind(AssertUnwindSafe(|| work(transaction.connection()))));
         let ended = transaction
             .connection()
             .pragma_update(None, "query_only", false);
         writer.put(core, transaction);
-        ended.map_err(E::from).and(outcome)
+        drop(guard);
+        match outcome? {
+            Ok(outcome) => ended.map_err(E::from).and(outcome),
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     /// Prunes the next `limit` rows of the ledger, oldest first: receipts past their

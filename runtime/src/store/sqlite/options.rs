@@ -145,6 +145,9 @@ impl SqliteOptions {
     /// Prepares every connection, before the runtime does: pragmas, functions, collations,
     /// attached databases.
     ///
+    /// Tools can read an attached database and not write to it: in WAL mode a commit over
+    /// several files is not one, so a receipt could be kept whose effect is lost.
+    ///
     /// An authorizer, a progress handler, a commit or a rollback hook that it installs on
     /// the write connection is replaced by the runtime's.
     pub fn on_connection(

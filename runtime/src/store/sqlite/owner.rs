@@ -54,9 +54,15 @@ impl Backend for Owner {
         ids
     }
 
+    fn refuse_reentry(&self) -> Result<(), StoreError> {
+        reentry::refuse()
+    }
+
     fn may_know(&self, identity: &Identity) -> bool {
         let core = &self.core;
-        core.recent.may_contain(identity) || core.held.is_long(core.clock.monotonic())
+        // In memory every look-up goes through the writer, so one of its own saves nothing.
+        core.opener.path.is_some()
+            && (core.recent.may_contain(identity) || core.held.is_long(core.clock.monotonic()))
     }
 
     fn find<'a>(
