@@ -35,11 +35,17 @@ fn main() {
 /// Callgrind collects inside this function only.
 #[inline(never)]
 fn counted_replay(ours: &Ours, key: &str) {
-    assert!(ours.call_blocking(black_box(key)), "a receipt was not replayed");
+    assert!(
+        ours.call_blocking(black_box(key)),
+        "a receipt was not replayed"
+    );
 }
 
 /// Callgrind collects inside this function only.
 #[inline(never)]
 fn counted_new_call(ours: &Ours, key: &str) {
-    assert!(!ours.call_blocking(black_box(key)), "a new key was replayed");
+    assert!(
+        !ours.call_blocking(black_box(key)),
+        "a new key was replayed"
+    );
 }

@@ -51,7 +51,16 @@ impl Report {
         let json = json.map(|path| BufWriter::new(File::create(path).expect("the JSON file")));
         println!(
             "{:<52} {:>7} {:>11} {:>11}  {:>7} {:>15}  {:>8}  {:>8} {:>9} {:>9}",
-            "case", "callers", "ours", "other", "ratio", "range", "asked", "p50 us", "p99 us", "other p50"
+            "case",
+            "callers",
+            "ours",
+            "other",
+            "ratio",
+            "range",
+            "asked",
+            "p50 us",
+            "p99 us",
+            "other p50"
         );
         Self {
             json,
@@ -149,7 +158,12 @@ impl Row {
             asked,
             p50_us: median(&ours.iter().map(|run| run.permille(500)).collect::<Vec<_>>()),
             p99_us: median(&ours.iter().map(|run| run.permille(990)).collect::<Vec<_>>()),
-            other_p50_us: median(&other.iter().map(|run| run.permille(500)).collect::<Vec<_>>()),
+            other_p50_us: median(
+                &other
+                    .iter()
+                    .map(|run| run.permille(500))
+                    .collect::<Vec<_>>(),
+            ),
             note: String::new(),
         }
     }

@@ -5,7 +5,7 @@ use std::{
     ffi::{c_char, c_int},
     ptr,
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -22,14 +22,20 @@ static SYNCS: AtomicU64 = AtomicU64::new(0);
 /// The real file system, set once by [`install`].
 static REAL: OnceLock<Real> = OnceLock::new();
 
-/// The real file's methods, and the same with our `xSync`; set by the first open.
-static METHODS: OnceLock<Methods> = OnceLock::new();
+/// Each table of methods that the real file system has, for databases and for logs, and
+/// the same with our `xSync`.
+static TABLES: Mutex<Vec<Table>> = Mutex::new(Vec::new());
+
+/// The real `xSync`, which all of its tables share.
+static REAL_SYNC: OnceLock<unsafe extern "C" fn(*mut ffi::sqlite3_file, c_int) -> c_int> =
+    OnceLock::new();
 
 struct Real(*mut ffi::sqlite3_vfs);
 
-struct Methods {
+#[derive(Clone, Copy)]
+struct Table {
     real: *const ffi::sqlite3_io_methods,
-    ours: ffi::sqlite3_io_methods,
+    ours: &'static ffi::sqlite3_io_methods,
 }
 
 // SAFETY: the pointers are to objects that SQLite never frees or moves (a registered VFS,
@@ -37,10 +43,8 @@ struct Methods {
 unsafe impl Send for Real {}
 // SAFETY: as above.
 unsafe impl Sync for Real {}
-// SAFETY: as above; the copied table has function pointers only.
-unsafe impl Send for Methods {}
-// SAFETY: as above.
-unsafe impl Sync for Methods {}
+// SAFETY: as above; the copied table is leaked and has function pointers only.
+unsafe impl Send for Table {}
 
 /// Makes every connection that is opened from now on use the shim.
 ///
@@ -92,8 +96,7 @@ unsafe extern "C" fn open(
     };
     // SAFETY: SQLite's own arguments go to SQLite's own function, under the VFS that it
     // belongs to (whose `szOsFile` the shim has copied, so the buffer is large enough).
-    // After success `pMethods` is null or one of its static tables; the copy lives in a
-    // static. SQLite reads methods only through that pointer.
+    // After success `pMethods` is null or one of its static tables; its copy is leaked. SQLite reads methods only through that pointer.
     unsafe {
         let Some(real_open) = (**real).xOpen else {
             return ffi::SQLITE_CANTOPEN;
@@ -103,17 +106,27 @@ unsafe extern "C" fn open(
         if code != ffi::SQLITE_OK || real_methods.is_null() {
             return code;
         }
-        let methods = METHODS.get_or_init(|| {
-            let mut ours = ptr::read(real_methods);
-            ours.xSync = Some(sync);
-            Methods {
-                real: real_methods,
-                ours,
+        let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = tables
+            .iter()
+            .find(|table| ptr::eq(table.real, real_methods))
+            .copied();
+        let table = match (known, (*real_methods).xSync) {
+            (Some(table), _) => table,
+            (None, None) => return code, // It syncs nothing.
+            (None, Some(real_sync)) => {
+                REAL_SYNC.get_or_init(|| real_sync);
+                let mut ours = ptr::read(real_methods);
+                ours.xSync = Some(sync);
+                let table = Table {
+                    real: real_methods,
+                    ours: Box::leak(Box::new(ours)),
+                };
+                tables.push(table);
+                table
             }
-        });
-        if ptr::eq(methods.real, real_methods) {
-            (*file).pMethods = &raw const methods.ours;
-        }
+        };
+        (*file).pMethods = table.ours;
         code
     }
 }
@@ -124,14 +137,9 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     if delay != 0 {
         thread::sleep(Duration::from_micros(delay));
     }
-    let Some(methods) = METHODS.get() else {
+    let Some(real_sync) = REAL_SYNC.get() else {
         return ffi::SQLITE_IOERR_FSYNC;
     };
-    // SAFETY: `file` was opened by the VFS that this table of methods belongs to.
-    unsafe {
-        match (*methods.real).xSync {
-            Some(real_sync) => real_sync(file, flags),
-            None => ffi::SQLITE_IOERR_FSYNC,
-        }
-    }
+    // SAFETY: `file` was opened by the real file system, whose `xSync` this is.
+    unsafe { real_sync(file, flags) }
 }

@@ -444,7 +444,7 @@ fn ten_thousand_calls_wait_behind_a_slow_one_and_all_succeed() {
     let ledger = Ledger::new();
     let [busy, grown, succeeded] = queue(&ledger, 10_000, 50);
     assert_eq!((busy, succeeded), (0, 10_000));
-    assert!(grown <= 32 * 1024, "{grown} KiB");
+    assert!(grown <= 64 * 1024, "{grown} KiB");
     assert_eq!(ledger.rows(), (10_000, 10_000));
 }
 
@@ -452,8 +452,8 @@ fn ten_thousand_calls_wait_behind_a_slow_one_and_all_succeed() {
 fn waiting_calls_take_no_more_memory_than_the_queue_may_have() {
     let ledger = Ledger::new();
     let [busy, grown, succeeded] = queue(&ledger, 10_000, 2_000);
-    // 20 MB came, and the queue takes 8 MiB; the callers' own copies are as large.
+    // 20 MB came, and the queue takes 8 MiB; each caller has its future and its own copy.
     assert!((2_000..4_200).contains(&succeeded), "{succeeded}");
     assert_eq!(busy + succeeded, 10_000);
-    assert!(grown <= 24 * 1024, "{grown} KiB");
+    assert!(grown <= 40 * 1024, "{grown} KiB");
 }
