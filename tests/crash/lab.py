@@ -37,6 +37,10 @@ class Ended(AssertionError):
     """The server ended instead of answering."""
 
 
+class Again(Exception):
+    """Chance has spoilt the case: it is run again."""
+
+
 def check(holds: bool, what: str, observed: object) -> None:
     """Fails with a sentence unless `holds`."""
     if not holds:
@@ -249,6 +253,24 @@ class Lab:
         """The states of all external operations in the ledger."""
         with contextlib.closing(sqlite3.connect(self.db, timeout=PATIENCE)) as connection:
             return [row[0] for row in connection.execute("SELECT state FROM idempotent_external")]
+
+    def stopped_server(self, point: str, tool: str, arguments: dict) -> tuple[Server, int]:
+        """A server that has stopped at `point` of a call, and the call's request.
+
+        One that was stopped while a thread of it wrote keeps the ledger locked, which nobody
+        can pass; that is another case than the one that is tried here.
+        """
+        server = self.server("--stop", point)
+        request = server.send(tool, arguments)
+        server.says(HALTED[point])
+        server.is_stopped()
+        with contextlib.closing(sqlite3.connect(self.db, timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                raise Again from error
+            connection.rollback()
+        return server, request
 
     def operation_id(self) -> str:
         """The id of the only external operation in the ledger."""

@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Longer than any wait of a demonstration; what takes longer has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How often an operation is looked at.
 const LOOK: Duration = Duration::from_millis(200);

@@ -41,7 +41,7 @@ struct Reading {
 
 /// What `read_output` returns.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Output {
+struct Written {
     /// What the command wrote, standard and error output together.
     output: String,
     /// Where the next reading begins.
@@ -74,7 +74,7 @@ impl Server {
     async fn read_output(
         &self,
         Parameters(reading): Parameters<Reading>,
-    ) -> Result<Json<Output>, ErrorData> {
+    ) -> Result<Json<Written>, ErrorData> {
         let unknown = || ErrorData::invalid_params("there is no such command in the session", None);
         // What went wrong on the disk is no business of the caller's.
         let failed = |_| ErrorData::internal_error("the output can't be read", None);
@@ -96,7 +96,7 @@ impl Server {
             Proven::Ended(End::ExitCode(code)) => (CommandState::Ended, Some(code)),
             Proven::Ended(End::Signal(_)) => (CommandState::Killed, None),
         };
-        Ok(Json(Output {
+        Ok(Json(Written {
             output: String::from_utf8_lossy(&bytes).into_owned(),
             next,
             state,

@@ -106,7 +106,7 @@ pub async fn run_command(
             AttemptError::ambiguous("keeper_lost", "whether the command was run can't be told")
                 .with_source(error)
         })?;
-    match ended(&evidence) {
+    match proven(&evidence).await {
         Ok(Proven::Ended(End::ExitCode(exit_code))) => of_code(&evidence, exit_code),
         Ok(Proven::NotStarted) => Err(AttemptError::not_applied(
             "not_started",
@@ -125,21 +125,25 @@ async fn find_end(inquiry: &Inquiry) -> Result<Reconciled<Ended>, AttemptError> 
     let terminal = inquiry.state::<Terminal>()?;
     let task: Task = inquiry.arguments()?;
     let evidence = terminal.evidence(task.session_id, inquiry.operation_id());
-    Ok(match ended(&evidence)? {
+    Ok(match proven(&evidence).await? {
         Proven::NotStarted => Reconciled::NotApplied,
         Proven::Ended(End::ExitCode(code)) => Reconciled::Applied(of_code(&evidence, code)?),
         Proven::Ended(End::Signal(_)) | Proven::Started => Reconciled::Undetermined,
     })
 }
 
-fn ended(evidence: &Evidence) -> Result<Proven, AttemptError> {
-    evidence.read().map_err(|error| {
+async fn proven(evidence: &Evidence) -> Result<Proven, AttemptError> {
+    let unreadable = |error: io::Error| {
         AttemptError::ambiguous(
             "evidence_unreadable",
             "the command's evidence can't be read",
         )
         .with_source(error)
-    })
+    };
+    let evidence = evidence.clone();
+    let read = tokio::task::spawn_blocking(move || evidence.read());
+    let read = read.await.map_err(|error| unreadable(error.into()))?;
+    read.map_err(unreadable)
 }
 
 fn of_code(evidence: &Evidence, exit_code: i32) -> Result<Ended, AttemptError> {
