@@ -1,14 +1,15 @@
 //! The command line of the deployments example.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{future::ready, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use idempotent_tool::mcp::Adapter;
 
 use super::{
     demo, provider,
     tools::{self, Halts, Provider},
 };
-use crate::support::{Outcome, identity::Target, stdio};
+use crate::support::{Outcome, http, identity::Target, stdio, tokens::Tokens, tools::ToolServer};
 
 /// Deployments at a provider outside the database, started once whatever gets lost.
 #[derive(Debug, Parser)]
@@ -23,13 +24,19 @@ enum Command {
     /// Kill real processes in every failure window, and compare what the tools say with what
     /// the provider holds
     Demo,
-    /// Serve MCP on standard input and output
+    /// Serve MCP on standard input and output, or over HTTP
     Serve {
         #[command(flatten)]
         target: Target,
         /// The provider's address, as `deployments provider` prints it
         #[arg(long)]
         provider: String,
+        /// Serve over HTTP at this address instead; the endpoint is `/mcp`
+        #[arg(long, value_name = "ADDRESS", requires = "tokens")]
+        http: Option<SocketAddr>,
+        /// Who may call over HTTP, and what: `[[token]]` tables
+        #[arg(long, value_name = "FILE", requires = "http")]
+        tokens: Option<PathBuf>,
         #[command(flatten)]
         halts: Halts,
     },
@@ -67,12 +74,23 @@ fn run(command: Command) -> Outcome {
             Command::Serve {
                 target,
                 provider,
+                http: address,
+                tokens: path,
                 halts,
             } => {
                 let store = target.store()?;
                 tools::create_table(&store)?;
-                let tools = tools::toolbox(&store, Provider::new(&provider, halts)?)?;
-                stdio::serve(tools, target.caller()?).await
+                let provider = Provider::new(&provider, halts)?;
+                let (Some(address), Some(path)) = (address, path) else {
+                    let tools = tools::toolbox(&store, provider)?;
+                    return stdio::serve("deployments", tools, target.caller()?).await;
+                };
+                let tools = tools::toolbox_for_tokens(&store, provider)?;
+                let adapter = Adapter::new(tools.clone(), |context| ready(http::caller(&context)));
+                let server = ToolServer::new("deployments", adapter)?;
+                http::serve(server, Tokens::open(path)?, address).await?;
+                tools.shut_down(stdio::SHUT_DOWN).await;
+                Ok(())
             }
             Command::Provider { log, listen } => provider::server::serve(&log, listen).await,
         }

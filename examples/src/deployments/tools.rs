@@ -12,8 +12,8 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use idempotent_tool::{
-    Access, Asked, Attempt, AttemptError, BuildError, Caller, Failure, Inquiry, Reconciled,
-    SqliteStore, Toolbox, TransactError, Tx, idempotent_tool,
+    Access, Attempt, AttemptError, BuildError, Failure, Inquiry, Reconciled, SqliteStore, Toolbox,
+    ToolboxBuilder, TransactError, Tx, idempotent_tool,
 };
 use reqwest::{StatusCode, header::RETRY_AFTER};
 use schemars::JsonSchema;
@@ -24,6 +24,7 @@ use super::provider::{
     books::Order,
     server::{KEY_HEADER, REFERENCE_HEADER},
 };
+use crate::support::tokens;
 
 /// What the tools return.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -295,9 +296,28 @@ pub fn create_table(store: &SqliteStore) -> Result<(), TransactError<rusqlite::E
 ///
 /// When the ledger in `store` can't be used with these tools.
 pub fn toolbox(store: &SqliteStore, provider: Provider) -> Result<Toolbox, BuildError> {
-    Toolbox::builder(store.clone())
-        // One caller, who started the server and may do all of it.
-        .authorize(|_: &Caller, _: &Asked<'_>| Access::Allowed)
+    // One caller, who started the server and may do all of it.
+    let builder = Toolbox::builder(store.clone()).authorize(|_, _| Access::Allowed);
+    register(builder, provider)
+}
+
+/// The toolbox of many callers: each may call the tools that its token names.
+///
+/// # Errors
+///
+/// When the ledger in `store` can't be used with these tools.
+pub fn toolbox_for_tokens(store: &SqliteStore, provider: Provider) -> Result<Toolbox, BuildError> {
+    register(
+        Toolbox::builder(store.clone()).authorize(tokens::authorize),
+        provider,
+    )
+}
+
+fn register(
+    builder: ToolboxBuilder<SqliteStore>,
+    provider: Provider,
+) -> Result<Toolbox, BuildError> {
+    builder
         .state(provider)
         .tool::<start_deployment>()
         .tool::<start_deployment_by_reference>()

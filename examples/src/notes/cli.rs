@@ -7,7 +7,8 @@ use idempotent_tool::{Caller, EmptyScope, Scope, SqliteStore};
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 
-use super::{demo, http, server, tokens::Tokens, tools};
+use super::{demo, server, tools};
+use crate::support::tokens::Tokens;
 
 /// Sparse, and never the MCP SDK's own: it logs whole requests.
 const LOG_FILTER: &str = "warn,rmcp=off";
@@ -134,7 +135,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let tokens = Tokens::open(tokens)?;
             let store = target.store()?;
             let tools = tools::toolbox_for_tokens(&store)?;
-            http::serve(store, tools, tokens, address)
+            server::serve_http(store, tools, tokens, address)
         }
         Some(Command::Serve { target, .. }) => {
             let store = target.store()?;

@@ -2,7 +2,5 @@
 
 pub mod cli;
 pub mod demo;
-pub mod http;
 pub mod server;
-pub mod tokens;
 pub mod tools;

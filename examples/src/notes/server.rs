@@ -1,8 +1,7 @@
 //! The MCP server: our tools and a plain one in the same listing.
 
-use std::error::Error;
+use std::{error::Error, net::SocketAddr};
 
-use axum::http::request::Parts;
 use idempotent_tool::{
     Caller, SqliteStore, Toolbox,
     mcp::{Adapter, Unidentified},
@@ -15,7 +14,10 @@ use rmcp::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::tokens::Permissions;
+use crate::support::{
+    http,
+    tokens::{Permissions, Tokens},
+};
 
 /// A server of notes.
 #[derive(Debug, Clone)]
@@ -44,12 +46,7 @@ impl Identity {
     pub fn caller(&self, context: &RequestContext<RoleServer>) -> Result<Caller, Unidentified> {
         match self {
             Self::Fixed(caller) => Ok(caller.clone()),
-            Self::Request => context
-                .extensions
-                .get::<Parts>()
-                .and_then(|parts| parts.extensions.get::<Caller>())
-                .cloned()
-                .ok_or(Unidentified::Refused),
+            Self::Request => http::caller(context),
         }
     }
 }
@@ -154,4 +151,23 @@ pub fn serve_stdio(
         running.waiting().await?;
         Ok(())
     })
+}
+
+/// Serves MCP over HTTP to the callers in `tokens` until the process is told to end.
+///
+/// # Errors
+///
+/// When the tools can't be merged, or the server can't start.
+pub fn serve_http(
+    store: SqliteStore,
+    tools: Toolbox,
+    tokens: Tokens,
+    address: SocketAddr,
+) -> Result<(), Box<dyn Error>> {
+    // The last handles of the store go with it: what has begun is committed then.
+    let server = Notes::new(store, tools, Identity::Request)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(http::serve(server, tokens, address))
 }

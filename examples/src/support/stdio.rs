@@ -2,39 +2,27 @@
 
 use std::time::Duration;
 
-use idempotent_tool::Toolbox;
-use rmcp::{ServerHandler, ServiceExt, handler::server::router::tool::ToolRouter, tool_handler};
+use idempotent_tool::{Caller, Toolbox, mcp::Adapter};
+use rmcp::{ServerHandler, ServiceExt};
 use tracing_subscriber::EnvFilter;
 
-use super::Outcome;
+use super::{Outcome, tools::ToolServer};
 
 /// How long attempts under way are waited for at the end; what is left is recovered by the
 /// next start.
-const SHUT_DOWN: Duration = Duration::from_secs(2);
+pub const SHUT_DOWN: Duration = Duration::from_secs(2);
 
 /// Sparse, and never the MCP SDK's own: it logs whole requests.
 const LOG_FILTER: &str = "warn,rmcp=off";
-
-/// A server of a toolbox's tools, and of plain ones if there are any.
-#[derive(Debug)]
-struct Server {
-    router: ToolRouter<Self>,
-}
-
-#[tool_handler(router = self.router)]
-impl ServerHandler for Server {}
 
 /// Serves a toolbox over MCP until the client closes its end.
 ///
 /// # Errors
 ///
 /// When the client breaks the protocol.
-pub async fn serve(tools: Toolbox, caller: idempotent_tool::Caller) -> Outcome {
-    let adapter = idempotent_tool::mcp::Adapter::for_caller(tools.clone(), caller);
-    let server = Server {
-        router: adapter.merge(ToolRouter::new())?,
-    };
-    serve_handler(server, &tools).await
+pub async fn serve(name: &'static str, tools: Toolbox, caller: Caller) -> Outcome {
+    let adapter = Adapter::for_caller(tools.clone(), caller);
+    serve_handler(ToolServer::new(name, adapter)?, &tools).await
 }
 
 /// Serves a handler whose router has the tools of `tools`.

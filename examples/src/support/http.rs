@@ -1,12 +1,12 @@
 //! Streamable HTTP: authentication, limits and an orderly end around the MCP server.
 
-use std::{error::Error, future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::Body,
     extract::{Request, State},
-    http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE},
+    http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -17,16 +17,17 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
-use idempotent_tool::{SqliteStore, Toolbox};
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+use idempotent_tool::{Caller, mcp::Unidentified};
+use rmcp::{
+    RoleServer, ServerHandler,
+    service::RequestContext,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+    },
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use super::{
-    server::{Identity, Notes},
-    tokens::Tokens,
-};
+use super::{Outcome, tokens::Tokens};
 
 /// Pages that a browser on this machine may call from; the SDK's own default lets requests
 /// for this machine's names alone pass, so that no other page can reach the server.
@@ -68,19 +69,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds `address` for `tools`, and for the notes in `store`, to the callers in `tokens`.
+    /// Binds `address` for `handler`, to the callers in `tokens`.
     ///
     /// # Errors
     ///
-    /// When the address can't be bound, or the tools can't be merged.
+    /// When the address can't be bound.
     pub async fn bind(
         address: SocketAddr,
-        store: &SqliteStore,
-        tools: &Toolbox,
+        handler: impl ServerHandler + Clone + Sync,
         tokens: Tokens,
         limits: Limits,
-    ) -> Result<Self, Box<dyn Error>> {
-        let server = Arc::new(Notes::new(store.clone(), tools.clone(), Identity::Request)?);
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         // No protocol sessions: a call needs nothing but itself, on every version, so a
         // client goes on after a restart of the server, and no stream can be taken over.
@@ -90,7 +89,7 @@ impl Server {
             .with_max_request_body_bytes(limits.body)
             .with_allowed_origins(LOCAL_ORIGINS);
         let mcp = StreamableHttpService::new(
-            move || Ok(Notes::clone(&server)),
+            move || Ok(handler.clone()),
             Arc::new(NeverSessionManager::default()),
             config.clone(),
         );
@@ -228,30 +227,35 @@ async fn read_body(State(limits): State<Limits>, request: Request, next: Next) -
     }
 }
 
-/// Serves MCP over HTTP until the process is told to end.
+/// The caller that [`Server`] has found by the token of the request.
+///
+/// # Errors
+///
+/// When the request did not come through it.
+pub fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, Unidentified> {
+    context
+        .extensions
+        .get::<Parts>()
+        .and_then(|parts| parts.extensions.get::<Caller>())
+        .cloned()
+        .ok_or(Unidentified::Refused)
+}
+
+/// Serves MCP over HTTP until the process is told to end. What the handlers have begun is
+/// committed when the last handle of their store is dropped.
 ///
 /// # Errors
 ///
 /// When the server can't start.
-pub fn serve(
-    store: SqliteStore,
-    tools: Toolbox,
+pub async fn serve(
+    handler: impl ServerHandler + Clone + Sync,
     tokens: Tokens,
     address: SocketAddr,
-) -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let server = Server::bind(address, &store, &tools, tokens, Limits::default()).await?;
-        let end = told_to_end()?;
-        eprintln!("serving MCP at http://{}/mcp", server.address()?);
-        server.run(end).await;
-        Ok::<_, Box<dyn Error>>(())
-    })?;
-    // The store's last handles go here: it commits what has begun.
-    drop(runtime);
-    drop((tools, store));
+) -> Outcome {
+    let server = Server::bind(address, handler, tokens, Limits::default()).await?;
+    let end = told_to_end()?;
+    eprintln!("serving MCP at http://{}/mcp", server.address()?);
+    server.run(end).await;
     Ok(())
 }
 
