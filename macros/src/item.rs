@@ -88,6 +88,12 @@ impl Function {
             "a transactional tool can't be `async`: it runs inside one database transaction; write a plain `fn`",
         );
         }
+        if sig.asyncness.is_none() && self.context_name().is_some_and(|name| name == "Attempt") {
+            errors.at(
+                sig.fn_token.span,
+                "an external tool is asynchronous; write `async` before this",
+            );
+        }
         if let Safety::Unsafe(token) = sig.safety {
             errors.at(
             token.span,
@@ -134,6 +140,11 @@ impl Function {
     /// parameter is the transaction, or no context at all.
     pub(crate) fn external_token(&self) -> Option<Token![async]> {
         let token = self.sig.asyncness?;
+        (self.context_name()? != "Tx").then_some(token)
+    }
+
+    /// The name of the type that the first parameter borrows, unless that is text.
+    fn context_name(&self) -> Option<&Ident> {
         let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
             return None;
         };
@@ -144,7 +155,7 @@ impl Function {
             return None;
         };
         let name = &path.path.segments.last()?.ident;
-        (name != "Tx" && !is_text(&reference.elem)).then_some(token)
+        (!is_text(&reference.elem)).then_some(name)
     }
 
     /// The type of the first parameter, without its `&`, where it can be a context.
