@@ -179,7 +179,10 @@ impl Given {
 }
 
 fn written(key: &Ident) -> String {
-    format!("write `{}`", form(&key.to_string()))
+    format!(
+        "`{key}` is not written like this; write `{}`",
+        form(&key.to_string())
+    )
 }
 
 /// `name = "duration"`.

@@ -91,7 +91,7 @@ impl Function {
         if sig.asyncness.is_none() && self.context_name().is_some_and(|name| name == "Attempt") {
             errors.at(
                 sig.fn_token.span,
-                "an external tool must be `async`: its attempts wait for others; write an `async fn`",
+                "an external tool is asynchronous; write `async` before this",
             );
         }
         if let Safety::Unsafe(token) = sig.safety {
@@ -140,11 +140,10 @@ impl Function {
     /// parameter is the transaction, or no context at all.
     pub(crate) fn external_token(&self) -> Option<Token![async]> {
         let token = self.sig.asyncness?;
-        let name = self.context_name()?;
-        (name != "Tx" && name != "str" && name != "String").then_some(token)
+        (self.context_name()? != "Tx").then_some(token)
     }
 
-    /// The last segment of the first parameter's type, behind its `&`.
+    /// The name of the type that the first parameter borrows, unless that is text.
     fn context_name(&self) -> Option<&Ident> {
         let Some(FnArg::Typed(parameter)) = self.sig.inputs.first() else {
             return None;
@@ -155,7 +154,8 @@ impl Function {
         let Type::Path(path) = types::ungroup(&reference.elem) else {
             return None;
         };
-        Some(&path.path.segments.last()?.ident)
+        let name = &path.path.segments.last()?.ident;
+        (!is_text(&reference.elem)).then_some(name)
     }
 
     /// The type of the first parameter, without its `&`, where it can be a context.

@@ -53,7 +53,7 @@ pub trait Tool: Send + Sync + 'static {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not what a tool's handler works in",
     label = "not a tool's context",
-    note = "the first parameter of a tool is `&Tx`"
+    note = "the first parameter of a tool is `&Tx`, or `&Attempt` for an effect outside the database"
 )]
 pub trait Context: Sized + 'static {
     /// A handler on this context with its types erased.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta};
+use syn::{Attribute, Expr, ExprLit, Lit, LitStr, Meta, spanned::Spanned};
 
 use crate::{
     external::{External, Recovery},
@@ -65,12 +65,12 @@ fn external(external: &External) -> TokenStream {
         Recovery::Reconcile { path, settle } => {
             let settle = duration(*settle);
             let inquiry = quote_spanned!(Span::mixed_site()=> inquiry);
+            // Spanned at the path, so that another answer than the tool's is told there.
+            let asked = quote_spanned!(path.span()=> async move { #path(&#inquiry).await });
             quote! {
                 Reconcile {
                     ask: __idempotent_tool::Ask::new(|#inquiry| {
-                        __idempotent_tool::answer::<Self::Returned, _, _>(
-                            async move { #path(&#inquiry).await },
-                        )
+                        __idempotent_tool::answer::<Self::Returned, _, _>(#asked)
                     }),
                     settle: #settle,
                 }

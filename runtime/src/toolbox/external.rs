@@ -160,9 +160,8 @@ impl Inner {
                 return Err(Rejection::KeyExpired);
             };
             executor.observe(&record);
-            let state = record.operation.state;
             let alone = changes.is_none() && !executor.has_run(operation_id);
-            let held = match state {
+            let held = match record.operation.state {
                 State::Attempting | State::Between | State::CancelRequested => true,
                 State::Accepted
                 | State::OutcomeUnknown
@@ -170,13 +169,11 @@ impl Inner {
                 | State::Failed(_)
                 | State::Cancelled => false,
             };
-            if held && worker::is_abandoned(executor, &record) {
-                if let Some(expired) = expire(executor, tool, operation_id).await {
-                    record = expired;
-                }
-                if record.operation.state == state {
-                    continue; // It was heard of after all.
-                }
+            if held
+                && worker::is_abandoned(executor, &record)
+                && let Some(now) = expire(executor, tool, operation_id).await
+            {
+                record = now; // Or it was heard of after all.
             }
             if alone && !started && may_start(tool, &record) && !executor.is_stopping() {
                 started = true;
