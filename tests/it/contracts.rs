@@ -178,6 +178,40 @@ fn a_receipt_in_an_old_file_is_replayed_under_the_wider_contract() {
     }
 }
 
+/// What it serializes to as a default, `{}`, means something else as an argument.
+#[derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+struct Lossy {
+    #[serde(default = "some", skip_serializing_if = "Option::is_none")]
+    limit: Option<u8>,
+}
+
+impl Default for Lossy {
+    fn default() -> Self {
+        Self { limit: None }
+    }
+}
+
+fn some() -> Option<u8> {
+    Some(5)
+}
+
+#[idempotent_tool(operation = "lossy:v1")]
+fn lossy(_tx: &Tx, #[serde(default)] options: Lossy) -> Result<Option<u8>, Failure> {
+    Ok(options.limit)
+}
+
+#[test]
+fn a_default_that_is_read_as_another_value_does_not_build() {
+    let ledger = Ledger::new();
+    let error = build::<lossy>(ledger.store.clone()).unwrap_err();
+    assert!(matches!(error, BuildError::Schema { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("options") && text.contains("read back"),
+        "{text}"
+    );
+}
+
 #[test]
 fn the_same_operation_twice_does_not_build() {
     let ledger = Ledger::new();

@@ -196,7 +196,7 @@ impl Inner {
     async fn call(&self, caller: &Caller, tool: &str, input: Input, wait: Wait) -> Reply {
         let Some(group) = self.groups.get(tool) else {
             if let Input::Whole { arguments, .. } = input
-                && let Some(reply) = self.own_tool(caller, tool, arguments).await
+                && let Some(reply) = Box::pin(self.own_tool(caller, tool, arguments)).await
             {
                 return reply;
             }
@@ -254,18 +254,18 @@ impl Inner {
         let external = ExternalCall { caller, started };
         if let Some(stored) = recorded {
             let fingerprint = prepared.map(|prepared| prepared.fingerprint);
-            return self
-                .recorded(group, asked, &arguments, fingerprint, stored, external)
-                .await;
+            // The rare ways are boxed: they would make every waiting call as large as theirs.
+            let recorded = self.recorded(group, asked, &arguments, fingerprint, stored, external);
+            return Box::pin(recorded).await;
         }
 
         let prepared = prepared.map_err(Rejection::InvalidArguments)?;
         let tool = match &asked.kind {
             Kind::Transactional(tool) => tool,
             Kind::External(tool) => {
-                return self
-                    .call_external(group, asked, tool, identity, &arguments, prepared, external)
-                    .await;
+                let called = self
+                    .call_external(group, asked, tool, identity, &arguments, prepared, external);
+                return Box::pin(called).await;
             }
         };
         let fingerprint = prepared.fingerprint;
@@ -287,8 +287,9 @@ impl Inner {
                 receipt.result,
             )),
             Executed::Found(stored) => {
-                self.recorded(group, asked, &arguments, Ok(fingerprint), stored, external)
-                    .await
+                let recorded =
+                    self.recorded(group, asked, &arguments, Ok(fingerprint), stored, external);
+                Box::pin(recorded).await
             }
             Executed::RolledBack(RunError::Failed(failure)) => {
                 Ok(Reply::failed(&group.name, &failure))

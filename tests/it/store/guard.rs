@@ -1,7 +1,8 @@
 //! What a handler may not do, and what it may.
 
-use idempotent_tool::{Failure, Toolbox, TransactError, Tx, idempotent_tool};
+use idempotent_tool::{Failure, SqliteStore, Toolbox, TransactError, Tx, idempotent_tool};
 use idempotent_tool_tests::{caller, write_note};
+use rusqlite::Connection;
 use serde_json::json;
 
 use crate::common::{Ledger, assert_succeeded, key, marked};
@@ -155,7 +156,7 @@ fn a_commit_in_the_middle_of_a_batch_of_statements_is_refused() {
 fn a_trigger_that_writes_the_ledger_is_refused_when_it_fires() {
     let ledger = Ledger::new();
     let tools = tools(&ledger);
-    rusqlite::Connection::open(ledger.path())
+    Connection::open(ledger.path())
         .unwrap()
         .execute_batch(
             "CREATE TRIGGER sly AFTER INSERT ON notes
@@ -229,6 +230,56 @@ fn temporary_objects_end_with_their_call() {
     }
 }
 
+/// In WAL mode a commit over several files is not one: a receipt could outlive its effect.
+#[test]
+fn an_attached_database_is_read_and_not_written() {
+    let ledger = Ledger::new();
+    let other = ledger.folder.path().join("other.db");
+    Connection::open(&other)
+        .unwrap()
+        .execute_batch("CREATE TABLE prices (price INTEGER); INSERT INTO prices VALUES (7)")
+        .unwrap();
+    let store = SqliteStore::options()
+        .on_connection(move |connection| {
+            connection
+                .execute("ATTACH ?1 AS other", [other.to_str().unwrap_or_default()])
+                .map(|_| ())
+        })
+        .open(ledger.path())
+        .unwrap();
+    let tools = Toolbox::builder(store)
+        .without_authorization()
+        .tool::<run_sql>()
+        .build()
+        .unwrap();
+    let ada = caller().unwrap();
+    let run = |sql: &str, how: &str| {
+        let arguments =
+            json!({ "idempotency_key": key(&format!("{sql} {how}")), "sql": sql, "how": how });
+        tools.call_blocking(&ada, "run_sql", arguments)
+    };
+    let read = "INSERT INTO notes (scope, body) SELECT price, price FROM other.prices";
+    assert_succeeded(&run(read, "execute"), false);
+    assert_succeeded(&run("SELECT price FROM other.prices", "query"), false);
+    assert_eq!(ledger.rows(), (3, 2));
+    for sql in [
+        "INSERT INTO other.prices VALUES (8)",
+        "UPDATE other.prices SET price = 8",
+        "DELETE FROM other.prices",
+        "CREATE TABLE other.more (x)",
+        "DROP TABLE other.prices",
+    ] {
+        let refused = run(sql, "batch");
+        let message = refused.error_message().unwrap_or_default();
+        assert!(
+            message.contains("attached database"),
+            "{sql}: {}",
+            refused.to_json()
+        );
+    }
+    assert_eq!(ledger.rows(), (3, 2));
+}
+
 #[test]
 fn a_closure_is_restricted_as_a_handler_is() {
     let ledger = Ledger::new();
@@ -260,7 +311,7 @@ fn a_closure_is_restricted_as_a_handler_is() {
 #[test]
 fn the_applications_reads_can_not_write() {
     let ledger = Ledger::new();
-    let memory = idempotent_tool::SqliteStore::in_memory().unwrap();
+    let memory = SqliteStore::in_memory().unwrap();
     crate::common::create_notes(&memory);
     for store in [&ledger.store, &memory] {
         let written = store.read(|connection| connection.execute("DELETE FROM notes", ()));

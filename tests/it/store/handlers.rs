@@ -11,7 +11,7 @@ use serde_json::json;
 use tracing::{Subscriber, field::Visit, span};
 use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt};
 
-use crate::common::{Ledger, ada, assert_succeeded, key};
+use crate::common::{Ledger, MARK, ada, assert_succeeded, key, marked};
 
 /// What the application knows of a caller.
 struct Plan(&'static str);
@@ -31,6 +31,28 @@ fn look_around(tx: &Tx) -> Result<(String, String, u64, i64, String), Failure> {
         before,
         tx.operation_id().to_string(),
     ))
+}
+
+#[idempotent_tool(operation = "show_itself:v1")]
+fn show_itself(tx: &Tx, body: String) -> Result<(String, usize), Failure> {
+    Ok((format!("{tx:?} {tx:#?}"), body.len()))
+}
+
+/// As `tracing::instrument` would put it into a log.
+#[test]
+fn a_transaction_shows_neither_arguments_nor_key() {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<show_itself>()
+        .build()
+        .unwrap();
+    let arguments = json!({ "idempotency_key": key("shown"), "body": marked("milk") });
+    let reply = tools.call_blocking(&ada(), "show_itself", arguments);
+    assert_succeeded(&reply, false);
+    let shown = reply.result().unwrap().get();
+    assert!(!shown.contains(MARK), "{shown}");
+    assert!(shown.contains("show_itself"), "{shown}");
 }
 
 fn tools(ledger: &Ledger) -> Toolbox {
