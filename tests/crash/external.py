@@ -8,16 +8,21 @@ import argparse
 import contextlib
 import sys
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 
-from lab import BY_KEY, BY_REFERENCE, HALTED, TOOLS, UNAIDED, Lab, Server, check, is_at_rest
-from lab import wait_until
+from lab import BY_KEY, HALTED, TOOLS, UNAIDED, Ended, Lab, Server, check, is_at_rest, wait_until
 
 ORDER = {"idempotency_key": "one-intended-deployment", "service": "web", "image": "web:7"}
 HOLD, REFUSE, DROP = {"kind": "hold"}, {"kind": "refuse"}, {"kind": "drop_response"}
 
 # How many cases run at a time: they mostly wait for leases to end.
-AT_A_TIME = 8
+AT_A_TIME = 12
+
+# More statements of the ledger than one call has.
+STATEMENTS = 60
 
 
 def later(seconds: int) -> dict:
@@ -96,7 +101,7 @@ def killed_after_receipt(lab: Lab, tool: str) -> None:
     """The receipt was written, and the answer never read."""
     server = lab.server()
     server.send(tool, ORDER)
-    wait_until("a receipt", lambda: lab.db.exists() and lab.states() == ["succeeded"])
+    wait_until("a receipt", lambda: is_ended(lab))
     server.kill()
     check_recovered(lab, tool, ("succeeded", 1))
     check(lab.requests() == 1, "one request", lab.requests())
@@ -207,7 +212,7 @@ def cancelled_before_dispatch(lab: Lab, tool: str) -> None:
     server.send(tool, ORDER)
     server.was_killed()
     server = lab.server()
-    operation_id = operation_of(lab)
+    operation_id = lab.operation_id()
     check(server.look(operation_id)["status"] == "accepted", "an operation at rest", operation_id)
     check_truth(lab, server.cancel(operation_id), "cancelled", 0)
     check_truth(lab, server.call(tool, ORDER), "cancelled", 0)
@@ -323,14 +328,31 @@ def check_dispatched(lab: Lab, server: Server) -> None:
     check(lab.states() == ["succeeded"], "nothing further enqueued", lab.states())
 
 
-def operation_of(lab: Lab) -> str:
-    """The id of the only operation in the ledger."""
-    import sqlite3
+def killed_after_statement(lab: Lab, tool: str, statement: int, killed: set[int]) -> None:
+    """Killed after a statement of the ledger, whichever it is: never two, never a lie."""
+    server = lab.server(failpoint=f"kill-after:{statement}")
+    try:
+        reply = server.call(tool, ORDER)
+        reply = server.follow(reply["operation_id"], is_at_rest)
+    except Ended:
+        server.was_killed()
+    else:
+        check_truth(lab, reply, "succeeded", 1)
+        return
+    killed.add(statement)
+    reply = lab.server().recover(tool, ORDER)
+    held = len(lab.held())
+    if tool == UNAIDED:
+        check(lab.requests() <= 1, "one request at most", lab.requests())
+        check(reply["status"] in ("succeeded", "outcome_unknown"), "no claim", (reply, held))
+    else:
+        check(reply["status"] == "succeeded", "a success", (reply, held))
+    check_truth(lab, reply, reply["status"], 1 if reply["status"] == "succeeded" else held)
+    check(held <= 1, "one deployment at most", held)
 
-    with contextlib.closing(sqlite3.connect(lab.db)) as connection:
-        query = "SELECT lower(hex(operation_id)) FROM idempotent_external"
-        [[operation_id]] = connection.execute(query).fetchall()
-    return f"op_{operation_id}"
+
+def is_ended(lab: Lab) -> bool:
+    return lab.db.exists() and lab.states() == ["succeeded"]
 
 
 WITH_EVERY_TOOL = [
@@ -354,12 +376,34 @@ WITH_EVERY_TOOL = [
 ALONE = [window_is_closed, outbox_killed_before_dispatch, outbox_killed_before_mark]
 
 
-def run(options: argparse.Namespace, case, tool: str | None) -> str | None:
+
+@dataclass
+class Case:
+    name: str
+    run: Callable[[Lab], None]
+
+
+def all_cases(killed: dict[str, set[int]]) -> list[Case]:
+    cases = [
+        Case(f"{case.__name__} ({tool})", partial(case, tool=tool))
+        for case in WITH_EVERY_TOOL
+        for tool in TOOLS
+    ]
+    cases += [Case(case.__name__, case) for case in ALONE]
+    for tool in TOOLS:
+        for statement in range(1, STATEMENTS + 1):
+            case = partial(
+                killed_after_statement, tool=tool, statement=statement, killed=killed[tool]
+            )
+            cases.append(Case(f"killed_after_statement {statement} ({tool})", case))
+    return cases
+
+
+def run(options: argparse.Namespace, case: Case) -> str | None:
     """Runs one case; the text of its failure, if it fails."""
     try:
         with contextlib.ExitStack() as stack:
-            lab = Lab(options.server, options.crash_server, stack)
-            case(lab) if tool is None else case(lab, tool)
+            case.run(Lab(options.server, options.crash_server, stack))
     except Exception:  # Whatever it is, it must not hide the other cases.
         return traceback.format_exc()
     return None
@@ -369,25 +413,30 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True, help="the deployments example")
     parser.add_argument("--crash-server", required=True, help="its build with failpoints")
-    parser.add_argument("cases", nargs="*", help="names of cases; all if none is given")
+    parser.add_argument("cases", nargs="*", help="beginnings of names of cases; all if none")
     options = parser.parse_args()
-    cases = [(case, tool) for case in WITH_EVERY_TOOL for tool in TOOLS]
-    cases += [(case, None) for case in ALONE]
+    killed: dict[str, set[int]] = {tool: set() for tool in TOOLS}
+    cases = all_cases(killed)
     if options.cases:
-        cases = [(case, tool) for case, tool in cases if case.__name__ in options.cases]
+        cases = [case for case in cases if case.name.startswith(tuple(options.cases))]
         check(bool(cases), "the name of a case", options.cases)
     failed = 0
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        results = [(case, tool, pool.submit(run, options, case, tool)) for case, tool in cases]
-        for case, tool, result in results:
-            name = f"{case.__name__} ({tool})" if tool else case.__name__
+        results = [(case, pool.submit(run, options, case)) for case in cases]
+        for case, result in results:
             failure = result.result()
             failed += failure is not None
-            print(f"{'FAILED' if failure else 'passed'}: {name}", flush=True)
+            print(f"{'FAILED' if failure else 'passed'}: {case.name}", flush=True)
             if failure:
                 print(failure)
     if failed:
         sys.exit(f"{failed} of {len(cases)} cases failed")
+    for tool, statements in killed.items():
+        if statements:
+            # All of them, and then the call was over.
+            every = set(range(1, max(statements) + 1))
+            check(statements == every and max(statements) < STATEMENTS, "a whole sweep", statements)
+            print(f"{tool} was killed after each of its {len(statements)} statements")
     print(f"crash tests: {len(cases)} cases passed")
 
 

@@ -33,6 +33,10 @@ FAILPOINT = "IDEMPOTENT_TOOL_FAILPOINT"
 PATIENCE = 90.0
 
 
+class Ended(AssertionError):
+    """The server ended instead of answering."""
+
+
 def check(holds: bool, what: str, observed: object) -> None:
     """Fails with a sentence unless `holds`."""
     if not holds:
@@ -78,8 +82,11 @@ class Server:
         self.write({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def write(self, message: dict) -> None:
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(json.dumps(message) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise Ended("the server ended and takes no request") from error
 
     def request(self, method: str, parameters: dict) -> int:
         self.last_id += 1
@@ -92,7 +99,7 @@ class Server:
             line = self.output.get(timeout=PATIENCE)
             if line is None:
                 said = "".join(iter(lambda: self.errors.get(timeout=PATIENCE) or "", ""))
-                check(False, "an answer", f"the end of the server, which said: {said}")
+                raise Ended(f"the server ended and did not answer; it said: {said}")
             message = json.loads(line)
             if "id" in message:
                 self.answered[message["id"]] = message
@@ -127,6 +134,8 @@ class Server:
 
         try:
             wait_until("the operation's end", is_done)
+        except Ended:
+            raise
         except AssertionError as error:
             raise AssertionError(f"{error}: {replies[-1]}") from error
         return replies[-1]
@@ -240,3 +249,10 @@ class Lab:
         """The states of all external operations in the ledger."""
         with contextlib.closing(sqlite3.connect(self.db, timeout=PATIENCE)) as connection:
             return [row[0] for row in connection.execute("SELECT state FROM idempotent_external")]
+
+    def operation_id(self) -> str:
+        """The id of the only external operation in the ledger."""
+        query = "SELECT lower(hex(operation_id)) FROM idempotent_external"
+        with contextlib.closing(sqlite3.connect(self.db, timeout=PATIENCE)) as connection:
+            [[operation_id]] = connection.execute(query).fetchall()
+        return f"op_{operation_id}"

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use idempotent_tool::{Failure, Toolbox, Tx, idempotent_tool};
+use rusqlite::Connection;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
@@ -102,6 +103,100 @@ fn every_vector_of_equal_and_different_arguments_holds() {
             assert_eq!(second.error_code(), Some("payload_conflict"), "{name}");
         }
     }
+}
+
+/// Arguments that serialize alike and are not alike.
+#[derive(Deserialize, serde::Serialize, JsonSchema)]
+struct Silent {
+    #[serde(default, skip_serializing)]
+    secret: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    list: Vec<String>,
+    #[serde(default = "five", skip_serializing_if = "Option::is_some")]
+    limit: Option<u32>,
+}
+
+#[idempotent_tool(operation = "silent:v1")]
+fn silent(tx: &Tx, #[arguments] silent: Silent) -> Result<i64, Failure> {
+    let seen = format!("{}{:?}{:?}", silent.secret, silent.list, silent.limit);
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+        (tx.scope(), seen),
+    )?;
+    Ok(tx.last_insert_rowid())
+}
+
+#[idempotent_tool(operation = "silent_parameters:v1")]
+fn silent_parameters(
+    tx: &Tx,
+    #[serde(default, skip_serializing)] secret: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")] list: Vec<String>,
+    #[serde(default = "five", skip_serializing_if = "Option::is_some")] limit: Option<u32>,
+) -> Result<i64, Failure> {
+    silent(
+        tx,
+        Silent {
+            secret,
+            list,
+            limit,
+        },
+    )
+}
+
+#[test]
+fn arguments_that_serialize_alike_never_collide() {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<silent>()
+        .tool::<silent_parameters>()
+        .build()
+        .unwrap();
+    let requests = [
+        serde_json::json!({}),
+        serde_json::json!({ "secret": "a" }),
+        serde_json::json!({ "secret": "b" }),
+        serde_json::json!({ "list": ["a"] }),
+        serde_json::json!({ "limit": 6 }),
+        serde_json::json!({ "limit": null }),
+    ];
+    for tool in ["silent", "silent_parameters"] {
+        for (one, first) in requests.iter().enumerate() {
+            for (other, second) in requests.iter().enumerate() {
+                let call = |arguments: &Value| {
+                    let mut arguments = arguments.clone();
+                    arguments["idempotency_key"] = key(&format!("{one}-{other}")).into();
+                    tools.call_blocking(&ada(), tool, arguments)
+                };
+                assert_succeeded(&call(first), false);
+                let again = call(second);
+                // Of a struct's member whose default is not in its schema, null counts as
+                // absent, for the handler too. A parameter's default is always known.
+                let absent = |number| number == 0 || number == 5;
+                if one == other || (tool == "silent" && absent(one) && absent(other)) {
+                    assert_succeeded(&again, true);
+                } else {
+                    assert_code(&again, "payload_conflict");
+                }
+            }
+        }
+    }
+    let seen = |limit: &str, tool: &str| -> i64 {
+        Connection::open(ledger.path())
+            .unwrap()
+            .query_row(
+                "SELECT count(*) FROM notes JOIN idempotent_operations ON result = notes.id
+                 JOIN idempotent_tools ON idempotent_tools.id = tool
+                 WHERE body LIKE ?1 AND name = ?2",
+                (limit, tool),
+                |row| row.get(0),
+            )
+            .unwrap()
+    };
+    assert_eq!(
+        (seen("%None", "silent"), seen("%None", "silent_parameters")),
+        (0, 6)
+    );
 }
 
 #[test]

@@ -123,6 +123,25 @@ fn the_authorizer_sees_the_arguments_as_they_came_once() {
 }
 
 #[test]
+fn a_bad_key_is_told_before_the_authorizer_is_asked() {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .authorize(|_, _| panic!("asked about a call without a key"))
+        .tool::<create_note>()
+        .build()
+        .unwrap();
+    for arguments in [
+        json!({ "body": "x" }),
+        json!({ "idempotency_key": " k", "body": "x" }),
+    ] {
+        assert_code(
+            &tools.call_blocking(&ada(), "create_note", arguments),
+            "invalid_key",
+        );
+    }
+}
+
+#[test]
 fn an_authorizer_that_cannot_tell_lets_nothing_happen() {
     let ledger = Ledger::new();
     let tools = Toolbox::builder(ledger.store.clone())

@@ -1,6 +1,8 @@
 //! A call, its retry, and what must not be taken for a retry.
 
-use idempotent_tool::{Failure, Status, Toolbox, Tx, idempotent_tool};
+use std::collections::BTreeSet;
+
+use idempotent_tool::{Caller, Failure, Scope, Status, Toolbox, Tx, idempotent_tool};
 use serde_json::json;
 
 use crate::common::{Ledger, ada, assert_code, assert_succeeded, caller, json, key, marked};
@@ -116,6 +118,34 @@ fn the_same_key_of_another_principal_is_another_operation() {
     assert_succeeded(&his, false);
     assert_ne!(hers.operation_id(), his.operation_id());
     assert_eq!(ledger.rows(), (2, 2));
+}
+
+#[test]
+fn each_component_of_a_scope_keeps_keys_apart() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger);
+    let a = || Scope::builder().account("a");
+    let scopes = [
+        a(),
+        a().principal(""),
+        a().principal("p"),
+        a().workspace("p"),
+        a().principal("p").workspace("w"),
+        Scope::builder().account("b").principal("p").workspace("w"),
+        Scope::builder().principal("a"),
+        Scope::builder().workspace("a"),
+        Scope::builder().account("a\",\"p"),
+    ];
+    let mut operations = BTreeSet::new();
+    for scope in scopes {
+        let caller = Caller::new(scope.build().unwrap());
+        let arguments = json!({ "idempotency_key": key("everywhere"), "body": marked("milk") });
+        let reply = tools.call_blocking(&caller, "create_note", arguments);
+        assert_succeeded(&reply, false);
+        operations.insert(reply.operation_id().unwrap());
+    }
+    assert_eq!(operations.len(), 9);
+    assert_eq!(ledger.rows(), (9, 9));
 }
 
 #[test]

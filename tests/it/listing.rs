@@ -1,7 +1,7 @@
 //! The listing: schemas and description as callers get them, as snapshots.
 
 use expect_test::expect_file;
-use idempotent_tool::{Failure, Toolbox, Tx, idempotent_tool};
+use idempotent_tool::{Attempt, AttemptError, Failure, Toolbox, Tx, idempotent_tool};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -98,6 +98,49 @@ fn listing() -> Value {
 fn the_listing_is_what_it_was() {
     let listing = serde_json::to_string_pretty(&listing()).unwrap();
     expect_file!["./snapshots/transfer.json"].assert_eq(&(listing + "\n"));
+}
+
+#[idempotent_tool(operation = "count:v1")]
+fn count_v1(_tx: &Tx, word: String) -> Result<u8, Failure> {
+    Ok(u8::try_from(word.len()).unwrap_or(u8::MAX))
+}
+
+/// Count the letters of a word.
+#[idempotent_tool(operation = "count:v2")]
+fn count_v2(_tx: &Tx, word: String, unit: Option<String>) -> Result<String, Failure> {
+    Ok(format!("{} {}", word.len(), unit.unwrap_or_default()))
+}
+
+#[test]
+fn two_versions_are_listed_as_the_highest_with_the_results_of_both() {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<count_v1>()
+        .tool::<count_v2>()
+        .build()
+        .unwrap();
+    let listing = serde_json::to_string_pretty(tools.describe("count").unwrap()).unwrap();
+    expect_file!["./snapshots/two_versions.json"].assert_eq(&(listing + "\n"));
+}
+
+/// Deploy what is in the repository.
+#[idempotent_tool(operation = "deploy:v1", inspect = "Look at the provider's page")]
+async fn deploy(_attempt: &Attempt, commit: String) -> Result<String, AttemptError> {
+    Ok(commit)
+}
+
+#[tokio::test]
+async fn an_external_tool_is_listed_with_its_handles() {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<deploy>()
+        .build()
+        .unwrap();
+    let listing: Vec<_> = tools.list().collect();
+    let listing = serde_json::to_string_pretty(&listing).unwrap();
+    expect_file!["./snapshots/external.json"].assert_eq(&(listing + "\n"));
 }
 
 #[test]

@@ -102,10 +102,6 @@ impl Provider {
         self.books.lock().unwrap().asked
     }
 
-    pub(crate) fn script(&self, script: impl IntoIterator<Item = Takes>) {
-        self.books.lock().unwrap().script.extend(script);
-    }
-
     /// It can't tell what became of anything.
     pub(crate) fn is_mute(&self, is_mute: bool) {
         self.books.lock().unwrap().is_mute = is_mute;

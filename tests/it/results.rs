@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits {
 macro_rules! table {
     ($($name:ident $operation:literal: $output:ty = $value:expr => $bytes:expr;)*) => {
         $(
-            #[idempotent_tool(operation = $operation, max_result = "2MiB")]
+            #[idempotent_tool(operation = $operation)]
             fn $name(tx: &Tx) -> Result<$output, Failure> {
                 tx.execute("INSERT INTO notes (scope, body) VALUES (?1, 'x')", (tx.scope(),))?;
                 Ok($value)
@@ -43,25 +43,33 @@ macro_rules! table {
         #[test]
         fn first_answer_and_replay_are_the_same_bytes() {
             let ledger = Ledger::new();
-            let tools = Toolbox::builder(ledger.store.clone())
-                .without_authorization()
-                $(.tool::<$name>())*
-                .build()
-                .unwrap();
+            let build = |store| {
+                Toolbox::builder(store)
+                    .without_authorization()
+                    $(.tool::<$name>())*
+                    .build()
+                    .unwrap()
+            };
+            let tools = build(ledger.store.clone());
+            // Another process remembers nothing: it reads what is in the file.
+            let restarted = build(ledger.reopen());
             $({
-                let call = || {
+                let call = |tools: &Toolbox| {
                     let arguments = json!({ "idempotency_key": key(stringify!($name)) });
                     tools.call_blocking(&ada(), stringify!($name), arguments)
                 };
-                let (first, again) = (call(), call());
+                let first = call(&tools);
                 assert_succeeded(&first, false);
-                assert_succeeded(&again, true);
                 assert_eq!(first.result().unwrap().get(), $bytes);
-                assert_eq!(again.result().unwrap().get(), $bytes);
-                assert_eq!(
-                    first.to_json().replace(r#""replayed":false"#, r#""replayed":true"#),
-                    again.to_json()
-                );
+                // From memory; from the file by the writer; from the file by a reader.
+                for again in [call(&tools), call(&restarted), call(&restarted)] {
+                    assert_succeeded(&again, true);
+                    assert_eq!(again.result().unwrap().get(), $bytes);
+                    assert_eq!(
+                        first.to_json().replace(r#""replayed":false"#, r#""replayed":true"#),
+                        again.to_json()
+                    );
+                }
             })*
         }
     };
@@ -81,7 +89,21 @@ table! {
     empty_list "empty_list:v1": Vec<u8> = Vec::new() => "[]";
     empty_object "empty_object:v1": Nothing = Nothing {} => "{}";
     nothing "nothing:v1": Option<u8> = None => "null";
-    mebibyte "mebibyte:v1": String = MARK.repeat(1 << 16) => format!("\"{}\"", MARK.repeat(1 << 16));
+    mebibyte "mebibyte:v1": String = text(MEBIBYTE) => format!("\"{}\"", text(MEBIBYTE));
+}
+
+/// The default `max_result`, in bytes of JSON.
+const MEBIBYTE: usize = 1 << 20;
+
+/// A text whose JSON has so many bytes.
+fn text(bytes: usize) -> String {
+    MARK.chars().cycle().take(bytes - 2).collect()
+}
+
+#[idempotent_tool(operation = "above_the_default:v1")]
+fn above_the_default(tx: &Tx) -> Result<String, Failure> {
+    insert(tx)?;
+    Ok(text(MEBIBYTE + 1))
 }
 
 /// A result whose `Serialize` fails.
@@ -147,6 +169,7 @@ fn a_result_that_cannot_be_kept_leaves_no_effect_and_a_clean_connection() {
         .tool::<unserializable>()
         .tool::<liar>()
         .tool::<oversized>()
+        .tool::<above_the_default>()
         .tool::<panicking>()
         .tool::<zero>()
         .build()
@@ -160,6 +183,7 @@ fn a_result_that_cannot_be_kept_leaves_no_effect_and_a_clean_connection() {
         ("unserializable", json!({}), "result_not_serializable"),
         ("liar", json!({}), "invalid_result"),
         ("oversized", json!({ "length": 9 }), "result_too_large"),
+        ("above_the_default", json!({}), "result_too_large"),
         ("panicking", json!({}), "handler_panicked"),
     ] {
         let failed = call(tool, arguments);

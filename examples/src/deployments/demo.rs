@@ -118,7 +118,10 @@ async fn before_dispatch() -> Outcome {
     }
     server.kill().await?;
     expect(lab.requests()? == 0, "no request", &lab.requests()?)?;
-    observe("the server was killed", "the attempts had begun, nothing was sent");
+    observe(
+        "the server was killed",
+        "the attempts had begun, nothing was sent",
+    );
     compare_all(&lab, ("outcome_unknown", 0)).await?;
     lab.end().await
 }
@@ -130,7 +133,10 @@ async fn lost_response() -> Outcome {
     send_all(&mut server).await?;
     lab.created(TOOLS.len()).await?;
     server.kill().await?;
-    observe("the server was killed", "the provider had accepted, and had not answered");
+    observe(
+        "the server was killed",
+        "the provider had accepted, and had not answered",
+    );
     compare_all(&lab, ("outcome_unknown", 1)).await?;
     lab.end().await
 }
@@ -143,7 +149,10 @@ async fn lost_receipt() -> Outcome {
         server.says(Point::AfterAnswer.says()).await?;
     }
     server.kill().await?;
-    observe("the server was killed", "the provider had answered, no receipt was written");
+    observe(
+        "the server was killed",
+        "the provider had answered, no receipt was written",
+    );
     compare_all(&lab, ("outcome_unknown", 1)).await?;
     lab.end().await
 }
@@ -158,7 +167,10 @@ async fn lost_answer() -> Outcome {
         server.follow(&id, |reply| !is_under_way(reply)).await?;
     }
     server.kill().await?;
-    observe("the server was killed", "the receipts were written, the answers were lost");
+    observe(
+        "the server was killed",
+        "the receipts were written, the answers were lost",
+    );
     compare_all(&lab, ("succeeded", 1)).await?;
     expect(lab.requests()? == 3, "three requests", &lab.requests()?)?;
     lab.end().await
@@ -221,7 +233,10 @@ async fn one_request() -> Outcome {
     }
     lab.release().await?;
     let reply = server.follow(&id, |reply| !is_under_way(reply)).await?;
-    observe("eight callers, a slow provider", "one operation; other arguments are a conflict");
+    observe(
+        "eight callers, a slow provider",
+        "one operation; other arguments are a conflict",
+    );
     compare(&lab, "one", &reply, "succeeded", 1)?;
     expect(lab.requests()? == 1, "one request", &lab.requests()?)?;
     server.kill().await?;
@@ -231,14 +246,21 @@ async fn one_request() -> Outcome {
 async fn outbox() -> Outcome {
     let lab = Lab::new().await?;
     let mut server = lab.halting_server(Point::BeforeSending).await?;
-    let released = server.call("release_service", &order("release", "shop")).await?;
+    let released = server
+        .call("release_service", &order("release", "shop"))
+        .await?;
     expect_status(&released, "succeeded")?;
     server.kill().await?;
     expect(lab.requests()? == 0, "no request", &lab.requests()?)?;
-    observe("the server was killed", "the release was committed, its deployment not sent");
+    observe(
+        "the server was killed",
+        "the release was committed, its deployment not sent",
+    );
 
     let mut server = lab.server().await?;
-    let again = server.call("release_service", &order("release", "shop")).await?;
+    let again = server
+        .call("release_service", &order("release", "shop"))
+        .await?;
     expect(again["replayed"] == true, "a replay", &again)?;
     let id = text(&released["result"], "deployment_operation_id").to_owned();
     let done = |reply: &Value| text(reply, "status") == "succeeded";

@@ -49,10 +49,7 @@ impl Lab {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let output = provider
-            .stdout
-            .take()
-            .ok_or("the provider has no output")?;
+        let output = provider.stdout.take().ok_or("the provider has no output")?;
         let mut lines = BufReader::new(output).lines();
         let line = timeout(PATIENCE, lines.next_line()).await??;
         let url = line

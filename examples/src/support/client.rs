@@ -1,10 +1,6 @@
 //! A client of an MCP server in a process of its own, which can be killed at any time.
 
-use std::{
-    collections::HashMap,
-    process::Stdio,
-    time::Duration,
-};
+use std::{collections::HashMap, process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::{
@@ -51,7 +47,10 @@ impl Server {
         let mut child = command.spawn()?;
         let input = child.stdin.take().ok_or("the server has no input")?;
         let output = child.stdout.take().ok_or("the server has no output")?;
-        let errors = child.stderr.take().ok_or("the server has no error output")?;
+        let errors = child
+            .stderr
+            .take()
+            .ok_or("the server has no error output")?;
         let mut server = Self {
             child,
             input,
@@ -192,8 +191,7 @@ impl Server {
     async fn request(&mut self, method: &str, parameters: &Value) -> Outcome<u64> {
         let id = self.next_id;
         self.next_id += 1;
-        let request =
-            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": parameters });
+        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": parameters });
         self.write(&request).await?;
         Ok(id)
     }

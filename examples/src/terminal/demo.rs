@@ -117,7 +117,11 @@ async fn one_session() -> Outcome {
     server = lab.server().await?;
     let reply = server.call("open_session", &open()).await?;
     let same = text(&reply["result"], "session_id") == lab.session_id;
-    expect(same && reply["replayed"] == true, "the same session", &reply)?;
+    expect(
+        same && reply["replayed"] == true,
+        "the same session",
+        &reply,
+    )?;
     observe("opened, killed, opened again", "one session, replayed");
     server.kill().await?;
     Ok(())
@@ -134,18 +138,27 @@ async fn at_most_once() -> Outcome {
     expect_lines(&lab.lines("greetings")?, &["hello"])?;
     let output = lab.read(&mut server, &id).await?;
     expect(text(&output, "output") == "hello\n", "the output", &output)?;
-    observe("run, and called again", "the shell ran it once; the tool says succeeded");
+    observe(
+        "run, and called again",
+        "the shell ran it once; the tool says succeeded",
+    );
     server.kill().await?;
     Ok(())
 }
 
 async fn killed_server() -> Outcome {
     let (lab, mut server) = Lab::new().await?;
-    let arguments = lab.arguments("build", "echo begun >> build.log; sleep 1; echo built >> build.log");
+    let arguments = lab.arguments(
+        "build",
+        "echo begun >> build.log; sleep 1; echo built >> build.log",
+    );
     server.send("run_command", &arguments).await?;
     lab.wait_for(&lab.session().join("work/build.log")).await?;
     server.kill().await?;
-    observe("the server was killed", "the command had begun, and went on");
+    observe(
+        "the server was killed",
+        "the command had begun, and went on",
+    );
 
     let mut server = lab.server().await?;
     let reply = server.call("run_command", &arguments).await?;
@@ -154,7 +167,10 @@ async fn killed_server() -> Outcome {
     let reply = server.follow(&id, done).await?;
     expect(reply["result"]["exit_code"] == 0, "its end", &reply)?;
     expect_lines(&lab.lines("build.log")?, &["begun", "built"])?;
-    observe("called again", "the shell ran it once; the tool says succeeded, by its evidence");
+    observe(
+        "called again",
+        "the shell ran it once; the tool says succeeded, by its evidence",
+    );
     server.kill().await?;
     Ok(())
 }
@@ -164,10 +180,14 @@ async fn killed_migration() -> Outcome {
     let arguments = lab.arguments("migrate", MIGRATION);
     let reply = server.call("run_command", &arguments).await?;
     let id = text(&reply, "operation_id").to_owned();
-    lab.wait_for(&lab.session().join("work/migration.log")).await?;
+    lab.wait_for(&lab.session().join("work/migration.log"))
+        .await?;
     server.kill().await?;
     kill_group(&lab.session().join(&id).join("started")).await?;
-    observe("the migration was killed half way", "and its keeper and the server with it");
+    observe(
+        "the migration was killed half way",
+        "and its keeper and the server with it",
+    );
 
     let mut server = lab.server().await?;
     server.call("run_command", &arguments).await?;
@@ -183,7 +203,11 @@ async fn killed_migration() -> Outcome {
     let attempts = inspected["attempts"].as_array().map_or(0, Vec::len);
     expect(attempts == 1, "one attempt", &inspected)?;
     let output = lab.read(&mut server, &id).await?;
-    expect(text(&output, "output") == "step 1 done\n", "half of it", &output)?;
+    expect(
+        text(&output, "output") == "step 1 done\n",
+        "half of it",
+        &output,
+    )?;
     observe("read_output", format_args!("{:?}", text(&output, "output")));
 
     for _ in 0..3 {

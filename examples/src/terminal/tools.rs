@@ -134,8 +134,11 @@ async fn find_end(inquiry: &Inquiry) -> Result<Reconciled<Ended>, AttemptError> 
 
 fn ended(evidence: &Evidence) -> Result<Proven, AttemptError> {
     evidence.read().map_err(|error| {
-        AttemptError::ambiguous("evidence_unreadable", "the command's evidence can't be read")
-            .with_source(error)
+        AttemptError::ambiguous(
+            "evidence_unreadable",
+            "the command's evidence can't be read",
+        )
+        .with_source(error)
     })
 }
 

@@ -291,3 +291,48 @@ fn conditions_of_the_function_are_those_of_its_type() {
     );
     assert_eq!(flat(operation(), item).matches("# [cfg (unix)]").count(), 3);
 }
+
+#[test]
+fn empty_parentheses_are_no_arguments() {
+    assert_eq!(
+        mistakes(TokenStream::new(), function()),
+        mistakes(quote!(), function())
+    );
+    assert_eq!(mistakes(TokenStream::new(), function()).len(), 1);
+}
+
+#[test]
+fn what_a_tool_cannot_be_is_told_at_its_token() {
+    for (item, part) in [
+        (
+            quote!(
+                fn create<const N: usize>(tx: &Tx) -> Result<u64, Failure> {
+                    Ok(1)
+                }
+            ),
+            "generic",
+        ),
+        (
+            quote!(
+                fn create(self: Arc<Self>, tx: &Tx) -> Result<u64, Failure> {
+                    Ok(1)
+                }
+            ),
+            "self",
+        ),
+        (
+            quote!(
+                fn create(tx: &Tx, #[cfg_attr(test, x)] body: String) -> Result<u64, Failure> {
+                    Ok(1)
+                }
+            ),
+            "cfg_attr",
+        ),
+    ] {
+        let found = mistakes(operation(), item);
+        assert!(
+            found.iter().any(|message| message.contains(part)),
+            "{part}: {found:?}"
+        );
+    }
+}

@@ -82,7 +82,15 @@ impl Inner {
             due_at: None,
         };
         let deadline = call.started.saturating_add(tool.deadline);
-        match self.backend.accept(new, deadline).await.map_err(storage)? {
+        let accepted = self.backend.accept(new, deadline).await;
+        let accepted = accepted.map_err(|error| {
+            if deadline <= executor.clock().monotonic() {
+                let retry_after = super::RETRY_AFTER_BUSY;
+                return Rejection::Busy { retry_after };
+            }
+            storage(error)
+        });
+        match accepted? {
             None => {
                 let attended = self.attend(tool, operation_id, Arc::new(prepared.arguments), &call);
                 attended.await

@@ -58,14 +58,14 @@ fn kill_everywhere(action: &str) -> Vec<bool> {
 fn killed_before_any_statement_a_call_is_whole_or_absent() {
     let kept = kill_everywhere("kill-before");
     // BEGIN, scope, upgrade, note, scope again, its row, receipt, COMMIT.
-    assert!(6 <= kept.len(), "{kept:?}");
+    assert!(8 <= kept.len(), "{kept:?}");
     assert!(kept.iter().all(|kept| !kept), "{kept:?}");
 }
 
 #[test]
 fn killed_after_any_statement_a_call_is_whole_or_absent() {
     let kept = kill_everywhere("kill-after");
-    assert!(6 <= kept.len(), "{kept:?}");
+    assert!(8 <= kept.len(), "{kept:?}");
     // After the commit alone the effect is there.
     assert_eq!(kept.iter().filter(|kept| **kept).count(), 1, "{kept:?}");
     assert_eq!(kept.last(), Some(&true), "{kept:?}");

@@ -184,6 +184,14 @@ fn the_same_alone_leaves_a_clean_connection() {
         let (tool, arguments) = wrong(how);
         let reply = tools.call_blocking(&ada, tool, arguments);
         assert_eq!(reply.error_code(), Some(code), "{how}: {}", reply.to_json());
+        if code == "transaction_lost" {
+            // It names what did it, and what to write instead.
+            let message = reply.error_message().unwrap();
+            assert!(
+                message.contains("`ABORT` in place of `ROLLBACK`"),
+                "{message}"
+            );
+        }
         assert!(
             !reply.to_json().contains("poison"),
             "{how}: {}",

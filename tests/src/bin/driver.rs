@@ -8,7 +8,7 @@
 //! - `distinct DB PREFIX THREADS CALLS`: calls with keys of their own; prints the replies.
 //! - `batch DB CALLS`: so many calls in one batch; prints each reply as it comes.
 //! - `queue DB CALLS BYTES`: so many calls, each with a body of so many bytes, behind a piece
-//!   of work that does not end before all have come; prints how many were busy at once, by
+//!   of work that does not end before all have come, and a queue of 8 MiB; prints how many were busy at once, by
 //!   how many KiB memory grew, and how many succeeded.
 //! - `hold DB`: holds the write lock, says `held`, and waits for another line.
 
@@ -20,7 +20,7 @@ use std::{
     sync::{Barrier, mpsc},
     task::{Context, Poll, Waker},
     thread,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use idempotent_tool::{Caller, ManualClock, SqliteStore, Toolbox};
@@ -111,7 +111,10 @@ fn batch(db: &str, calls: usize) -> Result<(), Box<dyn Error>> {
 }
 
 fn queue(db: &str, calls: usize, bytes: usize) -> Result<(), Box<dyn Error>> {
-    let store = SqliteStore::open(db)?;
+    let store = SqliteStore::options()
+        .queued_bytes(8 * 1024 * 1024)
+        .budget(Duration::from_secs(600))
+        .open(db)?;
     create_notes(&store)?;
     let (tools, ada) = (toolbox(&store)?, caller()?);
     wait_for_line("ready")?;

@@ -27,7 +27,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use http_body::Frame;
+use hyper::body::Frame;
 use serde_json::json;
 use tokio::{net::TcpListener, sync::watch};
 
@@ -237,7 +237,7 @@ fn answer(created: &Created) -> Json<serde_json::Value> {
 /// A body that fails at once, so that the connection ends without an answer.
 struct Cut;
 
-impl http_body::Body for Cut {
+impl hyper::body::Body for Cut {
     type Data = Bytes;
     type Error = io::Error;
 

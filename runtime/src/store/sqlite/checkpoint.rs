@@ -10,6 +10,7 @@ use std::{
         Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use rusqlite::Connection;
@@ -21,6 +22,13 @@ const PAGES: u64 = 2_000;
 
 /// How many pages may be left to the writer: a millisecond or two.
 const TAIL: u64 = 400;
+
+/// From how many pages on the writer waits for the thread, so that the log stays short
+/// however slow the disk and the thread are: 24 MB.
+const LIMIT: u64 = 6_000;
+
+/// The longest that the writer waits.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often the thread tries to come so close.
 const PASSES: u32 = 4;
@@ -37,6 +45,7 @@ pub(super) struct Checkpoints {
     tail: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
+    done: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +63,7 @@ impl Checkpoints {
             tail: AtomicBool::new(false),
             state: Mutex::default(),
             wake: Condvar::new(),
+            done: Condvar::new(),
         }
     }
 
@@ -61,14 +71,16 @@ impl Checkpoints {
     pub(super) fn after_batch(&self, connection: &Connection) {
         let written = ffi::take_pages_written(connection);
         let pages = self.pages.fetch_add(written, Ordering::Relaxed) + written;
+        if self.next.load(Ordering::Relaxed) <= pages && !self.asked.swap(true, Ordering::AcqRel) {
+            self.state().work = true;
+            self.wake.notify_one();
+        }
+        if LIMIT <= pages && self.asked.load(Ordering::Relaxed) {
+            self.wait_for_tail();
+        }
         if self.tail.swap(false, Ordering::Acquire) {
             self.finish(copy(connection));
             self.asked.store(false, Ordering::Release);
-        } else if self.next.load(Ordering::Relaxed) <= pages
-            && !self.asked.swap(true, Ordering::AcqRel)
-        {
-            self.state().work = true;
-            self.wake.notify_one();
         }
     }
 
@@ -76,6 +88,21 @@ impl Checkpoints {
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.wake.notify_one();
+        self.done.notify_all();
+    }
+
+    /// The thread has copied what it could.
+    fn leave_tail(&self) {
+        let _state = self.state();
+        self.tail.store(true, Ordering::Release);
+        self.done.notify_all();
+    }
+
+    fn wait_for_tail(&self) {
+        let state = self.state();
+        let waits = |state: &mut State| !state.closed && !self.tail.load(Ordering::Acquire);
+        let waited = self.done.wait_timeout_while(state, PATIENCE, waits);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     fn finish(&self, copied: rusqlite::Result<bool>) {
@@ -125,7 +152,7 @@ pub(super) fn run(core: &Core) {
             connection = None;
             warn(&error);
         }
-        core.checkpoints.tail.store(true, Ordering::Release);
+        core.checkpoints.leave_tail();
     }
 }
 

@@ -148,6 +148,8 @@ fn run<T>(
     ticket: &Ticket,
     work: &dyn Fn(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, Lost> {
+    #[cfg(feature = "failpoints")]
+    let _counting = core.count_statements();
     let transaction = writer.take(core).map_err(Lost::No)?;
     let outcome = inside(core, &transaction, ticket, work);
     writer.put(core, transaction);

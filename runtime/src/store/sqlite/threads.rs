@@ -23,9 +23,12 @@ const PRUNE_PAUSE: Duration = Duration::from_millis(5);
 /// How long pruning waits for an idle moment before it takes a turn among the calls.
 const PRUNE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// What a thread does until the store is closed.
+type Role = fn(&Core);
+
 /// Starts the threads; they end when the store is closed.
 pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
-    let roles: [(&str, fn(&Core)); 3] = [
+    let roles: [(&str, Role); 3] = [
         ("idempotent-writer", write),
         ("idempotent-watch", |core| core.queue.watch(&*core.clock)),
         ("idempotent-checkpoint", checkpoint::run),
