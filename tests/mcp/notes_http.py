@@ -55,9 +55,13 @@ class Server:
         self.port = 0
         self.process: subprocess.Popen | None = None
 
+    def command(self, server: str) -> list[str]:
+        """The server's command, but for what HTTP needs."""
+        return scenario.serve(server, self.db)
+
     def start(self, server: str | None = None, env: dict[str, str] | None = None) -> "Server":
         """Starts it, and waits until it listens."""
-        command = scenario.serve(server or self.server, self.db)
+        command = self.command(server or self.server)
         command += ["--http", f"127.0.0.1:{self.port}", "--tokens", str(self.tokens)]
         self.process = subprocess.Popen(
             command,
