@@ -76,7 +76,7 @@ impl Server {
     /// When the address can't be bound.
     pub async fn bind(
         address: SocketAddr,
-        handler: impl ServerHandler + Clone + Sync,
+        handler: impl ServerHandler + Clone,
         tokens: Tokens,
         limits: Limits,
     ) -> std::io::Result<Self> {
@@ -248,7 +248,7 @@ pub fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, Unidentifi
 ///
 /// When the server can't start.
 pub async fn serve(
-    handler: impl ServerHandler + Clone + Sync,
+    handler: impl ServerHandler + Clone,
     tokens: Tokens,
     address: SocketAddr,
 ) -> Outcome {

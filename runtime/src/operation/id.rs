@@ -35,8 +35,11 @@ impl OperationId {
     /// When it was made, to the millisecond: the first six bytes say so.
     #[cfg(feature = "rmcp")]
     pub(crate) fn made_at(&self) -> crate::clock::Timestamp {
-        let [a, b, c, d, e, f, ..] = *self.0.as_bytes();
-        crate::clock::Timestamp(i64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+        let mut milliseconds = [0; 8];
+        for (to, from) in milliseconds.iter_mut().skip(2).zip(self.0.as_bytes()) {
+            *to = *from;
+        }
+        crate::clock::Timestamp(i64::from_be_bytes(milliseconds))
     }
 
     pub(crate) fn from_bytes(bytes: [u8; 16]) -> Self {
