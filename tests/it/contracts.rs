@@ -179,16 +179,10 @@ fn a_receipt_in_an_old_file_is_replayed_under_the_wider_contract() {
 }
 
 /// What it serializes to as a default, `{}`, means something else as an argument.
-#[derive(serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[derive(Default, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 struct Lossy {
     #[serde(default = "some", skip_serializing_if = "Option::is_none")]
     limit: Option<u8>,
-}
-
-impl Default for Lossy {
-    fn default() -> Self {
-        Self { limit: None }
-    }
 }
 
 fn some() -> Option<u8> {

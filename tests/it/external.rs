@@ -245,7 +245,7 @@ async fn a_no_counts_after_settling_and_then_the_same_call_sends_again() {
     assert_eq!(reply.status(), Status::Succeeded);
     let times = lab.provider.request_times();
     assert_eq!(times.len(), 2);
-    assert!(10 * SECOND <= times[1] - times[0], "{:?}", times);
+    assert!(10 * SECOND <= times[1] - times[0], "{times:?}");
     assert!(lab.ledger.clock.monotonic() - began < 31 * SECOND);
     assert_eq!(lab.provider.deployments(), 1);
 }

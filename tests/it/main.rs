@@ -1,9 +1,13 @@
 //! The integration tests: one binary, a module for each theme.
 
 #![allow(
+    clippy::duration_suboptimal_units,
     clippy::expect_used,
     clippy::panic,
+    clippy::similar_names,
+    clippy::unchecked_time_subtraction,
     clippy::unnecessary_wraps,
+    clippy::unused_async,
     clippy::unwrap_used,
     reason = "a test that can't go on stops; handlers return a `Result` whatever they do"
 )]

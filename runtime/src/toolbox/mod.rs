@@ -263,9 +263,9 @@ impl Inner {
         let tool = match &asked.kind {
             Kind::Transactional(tool) => tool,
             Kind::External(tool) => {
-                let called = self
+                let operation = self
                     .call_external(group, asked, tool, identity, &arguments, prepared, external);
-                return Box::pin(called).await;
+                return Box::pin(operation).await;
             }
         };
         let fingerprint = prepared.fingerprint;

@@ -113,7 +113,7 @@ fn batch(db: &str, calls: usize) -> Result<(), Box<dyn Error>> {
 fn queue(db: &str, calls: usize, bytes: usize) -> Result<(), Box<dyn Error>> {
     let store = SqliteStore::options()
         .queued_bytes(8 * 1024 * 1024)
-        .budget(Duration::from_secs(600))
+        .budget(Duration::from_mins(10))
         .open(db)?;
     create_notes(&store)?;
     let (tools, ada) = (toolbox(&store)?, caller()?);
