@@ -231,6 +231,10 @@ fn open(
         .values()
         .map(|group| (group.description.name.clone(), group.description.clone()))
         .collect();
+    #[allow(
+        clippy::zero_sized_map_values,
+        reason = "the check is empty but in tests"
+    )]
     let mut own_checks = BTreeMap::new();
     let mut outbox = Outbox::default();
     let mut tools = Vec::new();
