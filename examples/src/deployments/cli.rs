@@ -9,7 +9,9 @@ use super::{
     demo, provider,
     tools::{self, Halts, Provider},
 };
-use crate::support::{Outcome, http, identity::Target, stdio, tokens::Tokens, tools::ToolServer};
+use crate::support::{
+    self, Outcome, http, identity::Target, stdio, tokens::Tokens, tools::ToolServer,
+};
 
 /// Deployments at a provider outside the database, started once whatever gets lost.
 #[derive(Debug, Parser)]
@@ -54,14 +56,7 @@ enum Command {
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
-    stdio::log_to_stderr();
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::start(|| run(Cli::parse().command))
 }
 
 fn run(command: Command) -> Outcome {

@@ -5,13 +5,9 @@ use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 use idempotent_tool::{Caller, EmptyScope, Scope, SqliteStore};
 use serde_json::Value;
-use tracing_subscriber::EnvFilter;
 
 use super::{demo, server, tools};
-use crate::support::tokens::Tokens;
-
-/// Sparse, and never the MCP SDK's own: it logs whole requests.
-const LOG_FILTER: &str = "warn,rmcp=off";
+use crate::support::{self, tokens::Tokens};
 
 /// Notes that an agent can create again after a lost answer, without a second note.
 ///
@@ -113,15 +109,7 @@ impl Target {
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr);
-    logs.with_env_filter(EnvFilter::new(LOG_FILTER)).init();
-    match run(Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::start(|| run(Cli::parse()))
 }
 
 fn run(cli: Cli) -> Result<(), Box<dyn Error>> {

@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use idempotent_tool::{Caller, Toolbox, mcp::Adapter};
 use rmcp::{ServerHandler, ServiceExt};
-use tracing_subscriber::EnvFilter;
 
 use super::{Outcome, tools::ToolServer};
 
 /// How long attempts under way are waited for at the end; what is left is recovered by the
 /// next start.
 pub const SHUT_DOWN: Duration = Duration::from_secs(2);
-
-/// Sparse, and never the MCP SDK's own: it logs whole requests.
-const LOG_FILTER: &str = "warn,rmcp=off";
 
 /// Serves a toolbox over MCP until the client closes its end.
 ///
@@ -35,10 +31,4 @@ pub async fn serve_handler(handler: impl ServerHandler, tools: &Toolbox) -> Outc
     running.waiting().await?;
     tools.shut_down(SHUT_DOWN).await;
     Ok(())
-}
-
-/// Sends logs to standard error: standard output belongs to the protocol.
-pub fn log_to_stderr() {
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr);
-    logs.with_env_filter(EnvFilter::new(LOG_FILTER)).init();
 }

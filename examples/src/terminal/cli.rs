@@ -8,7 +8,7 @@ use super::{
     demo, keeper, server,
     tools::{self, Terminal},
 };
-use crate::support::{Outcome, identity::Target, stdio};
+use crate::support::{self, Outcome, identity::Target};
 
 /// A terminal whose commands an agent can call again after a lost answer, and which runs
 /// none of them twice.
@@ -36,14 +36,7 @@ enum Command {
 /// Runs the command that the process was started with.
 #[must_use]
 pub fn main() -> ExitCode {
-    stdio::log_to_stderr();
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    support::start(|| run(Cli::parse().command))
 }
 
 fn run(command: Command) -> Outcome {
