@@ -19,6 +19,16 @@ pub fn write_note(tx: &Tx, body: String) -> Result<i64, Failure> {
     Ok(tx.last_insert_rowid())
 }
 
+/// Writes a note and then refuses it.
+#[idempotent_tool(operation = "refuse_note:v1", deadline = "60s")]
+pub fn refuse_note(tx: &Tx, body: String) -> Result<(), Failure> {
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
+        (tx.scope(), &body),
+    )?;
+    Err(Failure::new("refused", "no such note"))
+}
+
 /// The application's table.
 ///
 /// # Errors
@@ -45,6 +55,7 @@ pub fn toolbox(store: &SqliteStore) -> Result<Toolbox, BuildError> {
     Toolbox::builder(store.clone())
         .without_authorization()
         .tool::<write_note>()
+        .tool::<refuse_note>()
         .build()
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct TransactionalTool {
 pub(crate) struct TransactionalCall {
     pub(crate) identity: Identity,
     pub(crate) caller: Caller,
+    /// What the call becomes if it is executed.
+    pub(crate) operation_id: OperationId,
     pub(crate) tool: Arc<TransactionalTool>,
     pub(crate) arguments: Value,
     pub(crate) fingerprint: Fingerprint,
@@ -74,6 +76,16 @@ pub(crate) enum Executed {
     Storage(StoreError),
     /// The store failed at the commit, and whether it happened can't be established.
     Unknown(OperationId, StoreError),
+}
+
+impl Executed {
+    /// The receipt that is recorded of the call, now or earlier.
+    pub(crate) fn receipt(&self) -> Option<&Receipt> {
+        match self {
+            Self::Committed(receipt) | Self::Found(Stored::Receipt(receipt)) => Some(receipt),
+            _ => None, // No other outcome carries one.
+        }
+    }
 }
 
 /// Without the arguments: a handler's `Tx` has this in its own `Debug`, and may be logged.

@@ -13,7 +13,7 @@ use crate::{
     },
     operation::id::OperationId,
     request::caller::Caller,
-    store::sqlite::{Guard, SqliteStore},
+    store::sqlite::{Guard, OwnConnection, SqliteStore},
     tool::{
         Context, Effect, Handler, RunsOn, State, SyncContext, Tool, ToolArguments, ToolOutput,
         TransactionalEffect,
@@ -26,14 +26,12 @@ use crate::{
 /// It has the query methods of [`Transaction`], and knows who calls.
 ///
 /// Only the runtime makes one. A tool may run twice for one call, each time from a clean
-/// rollback: when calls that shared a commit with it made the commit fail. So it must have
-/// no effect but through this transaction, and do nothing slow: while it runs, no other
-/// call writes.
+/// rollback: when a call failed that shared its transaction. So it must have no effect but
+/// through this transaction, and do nothing slow: while it runs, no other call writes.
 #[derive(Debug)]
 pub struct Tx {
     transaction: Transaction,
     pub(crate) call: Arc<TransactionalCall>,
-    pub(crate) operation_id: OperationId,
 }
 
 /// An open transaction that commits and rolls back only when the runtime does.
@@ -44,23 +42,18 @@ pub struct Tx {
 /// Savepoints are allowed, and temporary objects until the call ends.
 #[derive(Debug)]
 pub struct Transaction {
-    connection: Connection,
+    connection: OwnConnection,
     guard: Arc<Guard>,
 }
 
 impl Tx {
     pub(crate) fn new(transaction: Transaction, call: Arc<TransactionalCall>) -> Self {
-        Self {
-            transaction,
-            call,
-            operation_id: OperationId::generate(),
-        }
+        Self { transaction, call }
     }
 
     /// The transaction goes on with another call.
     pub(crate) fn begin_call(&mut self, call: Arc<TransactionalCall>) {
         self.call = call;
-        self.operation_id = OperationId::generate();
     }
 
     pub(crate) fn into_transaction(self) -> Transaction {
@@ -84,7 +77,7 @@ impl Tx {
     /// A retry after a rollback has another one, since nothing of this one was retained.
     #[must_use]
     pub fn operation_id(&self) -> OperationId {
-        self.operation_id
+        self.call.operation_id
     }
 
     /// Enqueues a call of the external tool `T`: it commits together with this call, and the
@@ -133,7 +126,7 @@ impl Deref for Tx {
 }
 
 impl Transaction {
-    pub(crate) fn new(connection: Connection, guard: Arc<Guard>) -> Self {
+    pub(crate) fn new(connection: OwnConnection, guard: Arc<Guard>) -> Self {
         Self { connection, guard }
     }
 
@@ -207,7 +200,7 @@ impl Transaction {
     ///
     /// When SQLite refuses the statement.
     pub fn prepare(&self, sql: &str) -> rusqlite::Result<Statement<'_>> {
-        self.connection.prepare(sql)
+        self.connection().prepare(sql)
     }
 
     /// Prepares a statement, or takes it from the connection's cache.
@@ -218,19 +211,19 @@ impl Transaction {
     ///
     /// When SQLite refuses the statement.
     pub fn prepare_cached(&self, sql: &str) -> rusqlite::Result<CachedStatement<'_>> {
-        self.connection.prepare_cached(sql)
+        self.connection().prepare_cached(sql)
     }
 
     /// The row id of this transaction's last insertion; zero before the first.
     #[must_use]
     pub fn last_insert_rowid(&self) -> i64 {
-        self.connection.last_insert_rowid()
+        self.connection().last_insert_rowid()
     }
 
     /// How many rows the last statement changed.
     #[must_use]
     pub fn changes(&self) -> u64 {
-        self.connection.changes()
+        self.connection().changes()
     }
 
     /// Runs a piece of work on the connection, where a failpoint can hit it.
@@ -240,16 +233,20 @@ impl Transaction {
     ) -> rusqlite::Result<T> {
         #[cfg(feature = "failpoints")]
         if let Some(failpoints) = &self.guard.failpoints {
-            return failpoints.around(&self.connection, work);
+            return failpoints.around(self.connection(), work);
         }
-        work(&self.connection)
+        work(self.connection())
     }
 
     pub(crate) fn is_autocommit(&self) -> bool {
-        self.connection.is_autocommit()
+        self.connection().is_autocommit()
     }
 
     pub(crate) fn connection(&self) -> &Connection {
+        self.connection.connection()
+    }
+
+    pub(crate) fn statements(&self) -> &OwnConnection {
         &self.connection
     }
 

@@ -37,6 +37,7 @@ use crate::{
     },
     operation::{
         decision::{Decision, Known, decide, recall},
+        id::OperationId,
         identity::Identity,
         stored::{Receipt, Stored},
     },
@@ -276,6 +277,7 @@ impl Inner {
         let call = TransactionalCall {
             identity,
             caller: caller.clone(),
+            operation_id: OperationId::generate(),
             tool: Arc::clone(tool),
             outbox: Arc::clone(&self.outbox),
             arguments: prepared.arguments,

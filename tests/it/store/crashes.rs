@@ -81,25 +81,28 @@ fn a_server_killed_after_its_commit_replays() {
 
 const BATCH: i64 = 8;
 
-/// Calls in one batch, in a process that may kill itself; the replies, and whether it did.
-fn batch(ledger: &Ledger, place: Option<&str>) -> (Vec<Value>, bool) {
+/// Calls in one batch, in a process that may kill itself, and so many in their midst that are
+/// refused after they wrote; the replies of the others, and whether it was killed.
+fn batch(ledger: &Ledger, place: Option<&str>, refused: usize) -> (Vec<Value>, bool) {
     let path = ledger.path();
-    let calls = BATCH.to_string();
-    let mut driver = Driver::start(&["batch", path.to_str().unwrap(), &calls], place);
+    let (calls, refused) = (BATCH.to_string(), refused.to_string());
+    let arguments = ["batch", path.to_str().unwrap(), &calls, &refused];
+    let mut driver = Driver::start(&arguments, place);
     driver.go();
-    let (replies, status) = driver.end();
+    let (mut replies, status) = driver.end();
+    replies.retain(|reply| reply["status"] != "failed");
     let killed = status.signal() == Some(SIGKILL);
     assert!(killed || status.success(), "{place:?}");
     (replies, killed)
 }
 
 /// Kills a batch at each of its statements; returns how often its calls were there.
-fn kill_a_batch_everywhere(action: &str) -> (usize, usize) {
+fn kill_a_batch_everywhere(action: &str, refused: usize) -> (usize, usize) {
     let (mut kills, mut kept) = (0, 0);
     for number in 1.. {
         let ledger = Ledger::new();
         let place = format!("{action}:{number}");
-        let (acknowledged, killed) = batch(&ledger, Some(&place));
+        let (acknowledged, killed) = batch(&ledger, Some(&place), refused);
         if !killed {
             assert_eq!(acknowledged.len(), 8);
             break;
@@ -113,7 +116,7 @@ fn kill_a_batch_everywhere(action: &str) -> (usize, usize) {
             acknowledged.is_empty() || rows == (BATCH, BATCH),
             "{place}: {rows:?}"
         );
-        let (replies, _) = batch(&ledger, None);
+        let (replies, _) = batch(&ledger, None, 0);
         assert_eq!(replies.len(), 8, "{place}");
         for reply in replies {
             assert_eq!(reply["status"], "succeeded", "{place}: {reply}");
@@ -130,29 +133,39 @@ fn kill_a_batch_everywhere(action: &str) -> (usize, usize) {
     (kills, kept)
 }
 
+/// Look-up, note and receipt of each call.
+const STATEMENTS: usize = 3 * 8;
+
+/// Look-up, savepoint, note, receipt and release of each call in the second transaction,
+/// after a first one that did without savepoints.
+const STATEMENTS_BESIDE_A_REFUSAL: usize = 5 * 8 + 3 * 4;
+
 #[test]
 fn killed_before_any_statement_of_a_batch_nothing_of_it_remains() {
-    let (kills, kept) = kill_a_batch_everywhere("kill-before");
-    // Look-up, savepoint, note, receipt and release of each call.
-    assert!(40 <= kills, "{kills}");
-    assert_eq!(kept, 0);
+    for (refused, statements) in [(0, STATEMENTS), (1, STATEMENTS_BESIDE_A_REFUSAL)] {
+        let (kills, kept) = kill_a_batch_everywhere("kill-before", refused);
+        assert!(statements <= kills, "{kills}");
+        assert_eq!(kept, 0);
+    }
 }
 
 #[test]
 fn killed_after_any_statement_of_a_batch_it_is_whole_or_absent() {
-    let (kills, kept) = kill_a_batch_everywhere("kill-after");
-    assert!(40 <= kills, "{kills}");
-    // After the commit alone the effects are there.
-    assert_eq!(kept, 1);
+    for (refused, statements) in [(0, STATEMENTS), (1, STATEMENTS_BESIDE_A_REFUSAL)] {
+        let (kills, kept) = kill_a_batch_everywhere("kill-after", refused);
+        assert!(statements <= kills, "{kills}");
+        // After the commit alone the effects are there.
+        assert_eq!(kept, 1);
+    }
 }
 
 #[test]
 fn a_server_killed_after_a_batchs_commit_replays_all_of_it() {
     let ledger = Ledger::new();
-    let (_, killed) = batch(&ledger, Some("kill:after-commit"));
+    let (_, killed) = batch(&ledger, Some("kill:after-commit"), 0);
     assert!(killed);
     assert_eq!(ledger.rows(), (BATCH, BATCH));
-    let (replies, _) = batch(&ledger, None);
+    let (replies, _) = batch(&ledger, None, 0);
     assert!(
         replies.iter().all(|reply| reply["replayed"] == true),
         "{replies:?}"

@@ -10,6 +10,7 @@ use idempotent_tool::{
 };
 use idempotent_tool_tests::{caller, create_notes, write_note};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::common::{self, Ledger, assert_succeeded, key, watch_logs};
 
@@ -282,22 +283,56 @@ fn a_scope_that_came_with_an_undone_call_is_made_again() {
     assert_eq!(orphans, 0);
 }
 
-/// What queued while the writer was busy is one batch, with one commit.
-#[test]
-fn calls_that_wait_together_share_one_commit() {
+/// A store that counts what SQLite runs. Its clock stands still, so that no batch ends
+/// because it took long.
+fn counted(folder: &TempDir) -> (SqliteStore, Toolbox, Failpoints) {
     watch_logs();
-    let folder = tempfile::tempdir().unwrap();
     let failpoints = Failpoints::new();
-    // It stands still, so that no batch ends because it took long.
-    let clock = ManualClock::new(SystemTime::now());
     let store = SqliteStore::options()
-        .clock(clock)
+        .clock(ManualClock::new(SystemTime::now()))
         .failpoints(failpoints.clone())
         .open(folder.path().join("db"))
         .unwrap();
     create_notes(&store).unwrap();
     let tools = tools(&store);
     failpoints.reset();
+    (store, tools, failpoints)
+}
+
+/// A savepoint and its release are two statements more for each call.
+#[test]
+fn a_batch_does_without_savepoints_until_a_call_fails() {
+    let folder = TempDir::new().unwrap();
+    let (store, tools, failpoints) = counted(&folder);
+    let mut number = 0;
+    let mut statements_of = |calls: u64| {
+        failpoints.reset();
+        let calls = (0..calls).map(|_| {
+            number += 1;
+            note(&number.to_string())
+        });
+        for reply in in_one_batch(&store, &tools, calls.collect()) {
+            assert_succeeded(&reply, false);
+        }
+        assert_eq!(failpoints.commits(), 1);
+        failpoints.statements()
+    };
+    statements_of(1); // It brings the scope.
+    let without = statements_of(8);
+    let (tool, arguments) = wrong("error");
+    let failed = tools.call_blocking(&caller().unwrap(), tool, arguments);
+    assert_eq!(failed.error_code(), Some("refused"));
+    for _ in 0..32 {
+        assert_eq!(statements_of(8), without + 2 * 8);
+    }
+    assert_eq!(statements_of(8), without);
+}
+
+/// What queued while the writer was busy is one batch, with one commit.
+#[test]
+fn calls_that_wait_together_share_one_commit() {
+    let folder = TempDir::new().unwrap();
+    let (store, tools, failpoints) = counted(&folder);
     let calls = (0..32).map(|call| note(&call.to_string())).collect();
     for reply in in_one_batch(&store, &tools, calls) {
         assert_succeeded(&reply, false);

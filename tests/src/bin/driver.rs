@@ -6,7 +6,8 @@
 //! - `call DB KEY`: one call; prints the reply.
 //! - `race DB KEY THREADS`: the same call from each thread at once; prints the replies.
 //! - `distinct DB PREFIX THREADS CALLS`: calls with keys of their own; prints the replies.
-//! - `batch DB CALLS`: so many calls in one batch; prints each reply as it comes.
+//! - `batch DB CALLS REFUSED`: so many calls in one batch, and so many in the midst of them
+//!   that write and then fail; prints each reply as it comes.
 //! - `queue DB CALLS BYTES`: so many calls, each with a body of so many bytes, behind a piece
 //!   of work that does not end before all have come, and a queue of 8 MiB; prints how many were busy at once, by
 //!   how many KiB memory grew, and how many succeeded.
@@ -37,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ["distinct", db, prefix, threads, calls] => {
             distinct(db, prefix, threads.parse()?, calls.parse()?)
         }
-        ["batch", db, calls] => batch(db, calls.parse()?),
+        ["batch", db, calls, refused] => batch(db, calls.parse()?, refused.parse()?),
         ["queue", db, calls, bytes] => queue(db, calls.parse()?, bytes.parse()?),
         ["hold", db] => hold(db),
         _ => Err("usage: driver call|race|distinct|batch|queue|hold DB …".into()),
@@ -77,7 +78,7 @@ fn distinct(db: &str, prefix: &str, threads: usize, calls: usize) -> Result<(), 
 
 /// The calls wait behind one piece of work, and so run together: in one transaction, since
 /// no time passes that would end it early.
-fn batch(db: &str, calls: usize) -> Result<(), Box<dyn Error>> {
+fn batch(db: &str, calls: usize, refused: usize) -> Result<(), Box<dyn Error>> {
     let clock = ManualClock::new(SystemTime::now());
     let store = SqliteStore::options().clock(clock).open(db)?;
     create_notes(&store)?;
@@ -89,13 +90,18 @@ fn batch(db: &str, calls: usize) -> Result<(), Box<dyn Error>> {
         let first =
             tokio::spawn(async move { store.transact(move |_| wait.recv().map_err(|_| ())).await });
         tokio::task::yield_now().await;
-        let calls: Vec<_> = (0..calls)
-            .map(|number| {
+        let half = calls / 2;
+        let written = |number| (number, "write_note");
+        let calls: Vec<_> = (0..half)
+            .map(written)
+            .chain((0..refused).map(|number| (number, "refuse_note")))
+            .chain((half..calls).map(written))
+            .map(|(number, tool)| {
                 let (tools, ada) = (tools.clone(), ada.clone());
                 tokio::spawn(async move {
                     let key = format!("batch-{number}");
                     let arguments = json!({ "idempotency_key": key, "body": "milk" });
-                    let reply = tools.call(&ada, "write_note", arguments).await;
+                    let reply = tools.call(&ada, tool, arguments).await;
                     println!("{}", reply.to_json());
                 })
             })

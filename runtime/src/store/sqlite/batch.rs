@@ -10,14 +10,14 @@ use crate::{
         transactional::Executed,
         tx::{Transaction, Tx},
     },
-    operation::stored::Stored,
     store::{
         StoreError,
         sqlite::{
             Core,
-            call::{self, End, Progress, unreadable},
+            call::{self, End, Progress, Undo, unreadable},
             connection::is_busy,
             fence::{self, Settled},
+            own::Own,
             queue::CallJob,
             ticket::Answer,
             writer::{Memo, Writer, pause},
@@ -41,6 +41,8 @@ enum Attempt {
     Done(usize),
     /// Another process was in the way; nothing happened.
     Locked,
+    /// One call is to be undone that no savepoint was around; nothing happened.
+    Unprotected,
     /// One call lost the transaction for all, and what to say of it.
     Lost(usize, Executed),
     /// The commit failed with nothing written, and what to say if it was of one call.
@@ -126,10 +128,12 @@ struct Batch<'a> {
 impl Batch<'_> {
     fn run_together(&mut self, jobs: &mut [CallJob]) -> Together {
         let mut locked = false;
+        let mut undo = self.memo.undo_in_a_batch();
         for _ in 0..RESTARTS {
-            match self.attempt(jobs, locked) {
+            match self.attempt(jobs, locked, undo) {
                 Attempt::Done(ran) => return Together::Done(ran),
                 Attempt::Locked => locked = true,
+                Attempt::Unprotected => undo = Undo::Call,
                 Attempt::Lost(guilty, _) => return Together::Without(guilty),
                 Attempt::NotCommitted(_) => return Together::Each,
                 Attempt::Unknown(error) => {
@@ -152,9 +156,9 @@ impl Batch<'_> {
     fn run_one(&mut self, job: &mut CallJob) {
         let mut locked = false;
         for _ in 0..RESTARTS {
-            match self.attempt(std::slice::from_mut(job), locked) {
+            match self.attempt(std::slice::from_mut(job), locked, Undo::Transaction) {
                 Attempt::Done(_) => return,
-                Attempt::Locked => locked = true,
+                Attempt::Locked | Attempt::Unprotected => locked = true,
                 Attempt::Lost(_, outcome) | Attempt::NotCommitted(outcome) => {
                     job.outcome = Some(outcome);
                     return;
@@ -169,8 +173,8 @@ impl Batch<'_> {
     }
 
     /// One transaction with `jobs`. Unless it is done, nothing of it remains.
-    fn attempt(&mut self, jobs: &mut [CallJob], locked: bool) -> Attempt {
-        let attempt = self.transact(jobs, locked);
+    fn attempt(&mut self, jobs: &mut [CallJob], locked: bool, undo: Undo) -> Attempt {
+        let attempt = self.transact(jobs, locked, undo);
         if matches!(attempt, Attempt::Done(_) | Attempt::Unknown(_)) {
             return attempt;
         }
@@ -180,19 +184,19 @@ impl Batch<'_> {
             job.ticket.unseal();
         }
         // A failure here leaves a connection that is not put back; it shows at `BEGIN`.
-        match self.tx.recover(self.core) {
+        match self.tx.recover() {
             Ok(()) => attempt,
             Err(error) => Attempt::NotCommitted(Executed::Storage(unreadable(error))),
         }
     }
 
-    fn transact(&mut self, jobs: &mut [CallJob], locked: bool) -> Attempt {
+    fn transact(&mut self, jobs: &mut [CallJob], locked: bool, undo: Undo) -> Attempt {
         let core = self.core;
         self.tx.guard().begin();
         let began = if locked {
-            self.tx.lock(core, || someone_waits(core, jobs))
+            self.tx.lock(|| someone_waits(core, jobs))
         } else {
-            self.tx.command(&core.sql.begin).map(|()| true)
+            self.tx.command(Own::Begin).map(|()| true)
         };
         match began {
             Ok(true) => (),
@@ -200,10 +204,7 @@ impl Batch<'_> {
             Err(error) if is_busy(&error) => return Attempt::Locked,
             Err(error) => return Attempt::NotCommitted(Executed::Storage(unreadable(error))),
         }
-        let mut progress = Progress {
-            alone: jobs.len() == 1,
-            locked,
-        };
+        let mut progress = Progress { undo, locked };
         let began = core.clock.monotonic();
         let mut ran = 0;
         let mut sealed = false;
@@ -225,6 +226,7 @@ impl Batch<'_> {
                 }
                 End::Skipped => (),
                 End::Locked => return Attempt::Locked,
+                End::Unprotected => return Attempt::Unprotected,
                 End::Lost(outcome) => return Attempt::Lost(position, outcome),
             }
             ran = position + 1;
@@ -239,7 +241,7 @@ impl Batch<'_> {
 
     /// Ends a transaction that wrote nothing.
     fn conclude(&mut self, jobs: &[CallJob]) -> Attempt {
-        if let Err(error) = self.tx.command(&self.core.sql.rollback) {
+        if let Err(error) = self.tx.command(Own::Rollback) {
             return Attempt::NotCommitted(Executed::Storage(unreadable(error)));
         }
         self.committed(jobs);
@@ -249,7 +251,7 @@ impl Batch<'_> {
     fn commit(&mut self, jobs: &[CallJob]) -> Attempt {
         let core = self.core;
         for attempt in 0..COMMIT_TRIES {
-            let error = match self.tx.command(&core.sql.commit) {
+            let error = match self.tx.command(Own::Commit) {
                 Ok(()) => {
                     self.committed(jobs);
                     return Attempt::Done(jobs.len());
@@ -283,14 +285,13 @@ impl Batch<'_> {
     fn committed(&mut self, jobs: &[CallJob]) {
         self.memo.committed();
         for job in jobs {
-            let receipt = match &job.outcome {
-                Some(Executed::Committed(receipt) | Executed::Found(Stored::Receipt(receipt))) => {
-                    Some(receipt)
-                }
-                Some(Executed::Found(Stored::Tombstone)) => None,
-                _ => continue, // Nothing is recorded under its identity.
-            };
-            self.core.remember(&job.call.identity, receipt);
+            // The caller keeps the receipt, if it is still there.
+            if matches!(
+                job.outcome,
+                Some(Executed::Committed(_) | Executed::Found(_))
+            ) {
+                self.core.recent.insert(&job.call.identity);
+            }
         }
     }
 }
@@ -306,12 +307,7 @@ fn unknown(jobs: &mut [CallJob], error: StoreError) {
         })
         .collect();
     for job in jobs {
-        let receipt = match &job.outcome {
-            Some(Executed::Committed(receipt) | Executed::Found(Stored::Receipt(receipt))) => {
-                Some(receipt)
-            }
-            _ => None,
-        };
+        let receipt = job.outcome.as_ref().and_then(Executed::receipt);
         if let Some(receipt) = receipt.filter(|receipt| unsettled.contains(&receipt.operation_id)) {
             let error = StoreError::new(
                 "the database failed at the commit, and what it kept can't be read; ask again \

@@ -29,6 +29,7 @@ use crate::{
             ffi,
             guard::Denied,
             key::LedgerKey,
+            own::Own,
             queue::CallJob,
             reentry::InHandler,
             register::ContractRow,
@@ -55,6 +56,8 @@ pub(super) enum End {
     RolledBack(Executed),
     /// Its caller has left, or was answered.
     Skipped,
+    /// It is to be undone, and nothing protects the calls before it.
+    Unprotected,
     /// Another process wrote meanwhile: nothing of the transaction can stay.
     Locked,
     /// The transaction is lost with everything in it. What to say of this call, unless it
@@ -62,11 +65,22 @@ pub(super) enum End {
     Lost(Executed),
 }
 
+/// How one call is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Undo {
+    /// With the transaction, which nothing else is in.
+    Transaction,
+    /// By a savepoint around each call.
+    Call,
+    /// By repeating the transaction with savepoints: most calls are not undone, and a
+    /// savepoint costs a fifth of a call.
+    Repeat,
+}
+
 /// What a transaction carries from call to call.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Whether the transaction has one call only, so that it needs no savepoint.
-    pub(super) alone: bool,
+    pub(super) undo: Undo,
     /// Whether the transaction has the write lock.
     pub(super) locked: bool,
 }
@@ -86,14 +100,18 @@ pub(super) fn run(
         return End::Skipped;
     }
     let mark = memo.mark();
-    match find(core, memo, tx) {
+    let place = match Place::of(memo, tx) {
+        Ok(place) => place,
+        Err(error) => return failed(tx, error),
+    };
+    match find(tx, &place) {
         Ok(Ok(Some(stored))) => return End::Found(stored),
         Ok(Ok(None)) => (),
         Ok(Err(unreadable)) => return End::Undone(Executed::Storage(unreadable)),
         Err(error) => return failed(tx, error),
     }
     if !progress.locked {
-        if let Err(error) = tx.command(&core.sql.upgrade) {
+        if let Err(error) = tx.command(Own::Upgrade) {
             return failed(tx, error);
         }
         progress.locked = true;
@@ -101,8 +119,8 @@ pub(super) fn run(
     if !job.ticket.begin() {
         return End::Skipped;
     }
-    if !progress.alone
-        && let Err(error) = tx.command(&core.sql.savepoint)
+    if progress.undo == Undo::Call
+        && let Err(error) = tx.command(Own::Savepoint)
     {
         return failed(tx, error);
     }
@@ -120,20 +138,21 @@ pub(super) fn run(
     }
     let result = match verdict {
         Ok(result) => result,
-        Err(outcome) => return undo(core, memo, tx, progress, mark, outcome),
+        Err(outcome) => return undo(memo, tx, progress, mark, outcome),
     };
-    let receipt = match record(core, memo, tx, result) {
+    let receipt = match record(core, memo, tx, &place, result) {
         Ok(receipt) => receipt,
         Err(error) => return failed(tx, error),
     };
     if !job.ticket.seal() {
-        return undo(core, memo, tx, progress, mark, Executed::DeadlineExceeded);
+        return undo(memo, tx, progress, mark, Executed::DeadlineExceeded);
     }
-    if !progress.alone
-        && let Err(error) = tx.command(&core.sql.release)
+    if progress.undo == Undo::Call
+        && let Err(error) = tx.command(Own::Release)
     {
         return failed(tx, error);
     }
+    memo.kept_a_call();
     End::Sealed(receipt)
 }
 
@@ -144,18 +163,33 @@ impl CallJob {
     }
 }
 
+/// The call's identity as the ledger has it.
+struct Place<'a> {
+    key: LedgerKey<'a>,
+    /// `None` if no operation was ever recorded in the scope.
+    scope: Option<i64>,
+    tool: i64,
+}
+
+impl<'a> Place<'a> {
+    fn of(memo: &mut Memo, tx: &'a Tx) -> rusqlite::Result<Self> {
+        let identity = &tx.call.identity;
+        Ok(Self {
+            key: LedgerKey::from(&identity.key),
+            scope: memo.find_scope(tx, &identity.scope)?,
+            tool: ContractRow::from_id(tx.call.tool.contract_id).tool,
+        })
+    }
+}
+
 type Found = Result<Option<Stored>, StoreError>;
 
-fn find(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<Found> {
-    let identity = &tx.call.identity;
-    let Some(scope) = memo.find_scope(core, tx, &identity.scope)? else {
+fn find(tx: &Tx, place: &Place<'_>) -> rusqlite::Result<Found> {
+    let Some(scope) = place.scope else {
         return Ok(Ok(None));
     };
-    let tool = ContractRow::from_id(tx.call.tool.contract_id).tool;
-    let found = tx.run(|connection| {
-        connection
-            .prepare_cached(&core.sql.find)?
-            .query_row((LedgerKey::from(&identity.key), scope, tool), read_stored)
+    let found = tx.own(Own::Find, |find| {
+        find.query_row((place.key, scope, place.tool), read_stored)
             .optional()
     })?;
     Ok(found.transpose())
@@ -169,7 +203,7 @@ fn handle(core: &Core, tx: &Tx) -> Result<Box<RawValue>, RunError> {
         parent: &call.span,
         "attempt",
         tool = %call.identity.tool,
-        operation_id = %tx.operation_id,
+        operation_id = %tx.operation_id(),
         attempt_id = %AttemptId::generate(),
     );
     let began = core.clock.monotonic();
@@ -303,32 +337,31 @@ fn record(
     core: &Core,
     memo: &mut Memo,
     tx: &Tx,
+    place: &Place<'_>,
     result: Box<RawValue>,
 ) -> rusqlite::Result<Receipt> {
     let call = &tx.call;
-    let identity = &call.identity;
-    let known = memo.find_scope(core, tx, &identity.scope)?;
-    let scope = known.map_or_else(|| record_scope(core, memo, tx), Ok)?;
-    let contract = ContractRow::from_id(call.tool.contract_id);
+    let scope = match place.scope {
+        Some(scope) => scope,
+        None => record_scope(memo, tx)?,
+    };
     let expires_at = Timestamp::now(&*core.clock).plus(call.tool.retention);
     let forget_at = expires_at.plus(call.tool.tombstone);
-    tx.run(|connection| {
-        connection
-            .prepare_cached(&core.sql.insert_receipt)?
-            .execute((
-                tx.operation_id.as_bytes(),
-                LedgerKey::from(&identity.key),
-                scope,
-                contract.tool,
-                call.tool.version,
-                call.fingerprint.as_bytes(),
-                expires_at.0,
-                forget_at.0,
-                result.get(),
-            ))
+    tx.own(Own::InsertReceipt, |insert| {
+        insert.execute((
+            tx.operation_id().as_bytes(),
+            place.key,
+            scope,
+            place.tool,
+            call.tool.version,
+            call.fingerprint.as_bytes(),
+            expires_at.0,
+            forget_at.0,
+            result.get(),
+        ))
     })?;
     Ok(Receipt {
-        operation_id: tx.operation_id,
+        operation_id: tx.operation_id(),
         version: call.tool.version,
         fingerprint: call.fingerprint,
         result,
@@ -336,36 +369,31 @@ fn record(
     })
 }
 
-fn record_scope(core: &Core, memo: &mut Memo, tx: &Tx) -> rusqlite::Result<i64> {
+fn record_scope(memo: &mut Memo, tx: &Tx) -> rusqlite::Result<i64> {
     let scope = &tx.call.identity.scope;
-    tx.run(|connection| {
-        connection
-            .prepare_cached(&core.sql.insert_scope)?
-            .execute([&**scope])
-    })?;
+    // What the handler enqueued may have brought it.
+    if let Some(id) = memo.find_scope(tx, scope)? {
+        return Ok(id);
+    }
+    tx.own(Own::InsertScope, |insert| insert.execute([&**scope]))?;
     let id = tx.last_insert_rowid();
     memo.wrote_scope(scope, id);
     Ok(id)
 }
 
 /// Takes back what one call wrote.
-fn undo(
-    core: &Core,
-    memo: &mut Memo,
-    tx: &Tx,
-    progress: &Progress,
-    mark: usize,
-    outcome: Executed,
-) -> End {
+fn undo(memo: &mut Memo, tx: &Tx, progress: &Progress, mark: usize, outcome: Executed) -> End {
+    memo.undid_a_call();
     memo.forget_since(mark);
-    let undone = if progress.alone {
-        tx.command(&core.sql.rollback)
-    } else {
-        tx.command(&core.sql.rollback_to)
-            .and_then(|()| tx.command(&core.sql.release))
+    let undone = match progress.undo {
+        Undo::Repeat => return End::Unprotected,
+        Undo::Transaction => tx.command(Own::Rollback),
+        Undo::Call => tx
+            .command(Own::RollbackTo)
+            .and_then(|()| tx.command(Own::Release)),
     };
     match undone {
-        Ok(()) if progress.alone => End::RolledBack(outcome),
+        Ok(()) if progress.undo == Undo::Transaction => End::RolledBack(outcome),
         Ok(()) => End::Undone(outcome),
         Err(_) => End::Lost(outcome), // The whole transaction is rolled back next.
     }

@@ -11,6 +11,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 
 use crate::store::sqlite::{
+    gather,
     guard::Guard,
     options::{OpenError, SqliteOptions},
     statements::{
@@ -55,9 +56,12 @@ pub(super) struct WriteConnection {
 impl Opener {
     /// The write connection, its ledger up to date, with the `guard`'s hooks.
     pub(super) fn writer(&self, guard: &Arc<Guard>) -> Result<WriteConnection, OpenError> {
-        let mut connection = match &self.path {
-            Some(path) => Connection::open(path),
-            None => Connection::open_in_memory(),
+        let mut connection = match (&self.path, gather::name()) {
+            (Some(path), Some(files)) => {
+                Connection::open_with_flags_and_vfs(path, OpenFlags::default(), files)
+            }
+            (Some(path), None) => Connection::open(path),
+            (None, _) => Connection::open_in_memory(),
         }
         .map_err(classify)?;
         let patience = Instant::now() + OPEN_PATIENCE;
@@ -77,6 +81,9 @@ impl Opener {
             Ok::<_, rusqlite::Error>((objects, temporary_objects(&connection)?))
         })
         .map_err(classify)?;
+        if self.options.synchronous.syncs_commits() {
+            gather::start(&connection);
+        }
         prepare(&connection).map_err(OpenError::Sqlite)?;
         // Waiting is the writer's own: it knows its calls' deadlines.
         connection

@@ -9,18 +9,17 @@ use std::{
 };
 
 use rusqlite::Connection;
-use uuid::Uuid;
 
 pub(crate) use external::enqueue;
 pub(crate) use guard::Guard;
 pub use options::{OpenError, SqliteOptions, Synchronous};
+pub(crate) use own::OwnConnection;
 pub use prune::Pruned;
 pub use transact::TransactError;
 
 use crate::{
     clock::Clock,
     effect::tx::Transaction,
-    operation::{identity::Identity, stored::Receipt},
     store::{Backend, Store, StoreError, StoreHandle, Wait},
 };
 use checkpoint::Checkpoints;
@@ -32,7 +31,6 @@ use queue::{AloneJob, CallJob, Job, Queue};
 use reader::Readers;
 use receipts::Receipts;
 use recent::Recent;
-use statements::Sql;
 use ticket::{Answer, Ticket};
 use transact::Outcome;
 use writer::Writer;
@@ -46,11 +44,13 @@ mod external;
 pub mod failpoints;
 mod fence;
 mod ffi;
+mod gather;
 mod guard;
 mod held;
 mod key;
 mod operations;
 mod options;
+mod own;
 mod owner;
 mod prune;
 mod queue;
@@ -92,7 +92,6 @@ struct Core {
     opener: Opener,
     clock: Arc<dyn Clock>,
     epoch: Epoch,
-    sql: Sql,
     guard: Arc<Guard>,
     queue: Queue,
     recent: Recent,
@@ -252,7 +251,6 @@ impl SqliteStore {
         }
         let core = Arc::new(Core {
             epoch: Epoch::now(&*clock),
-            sql: Sql::new(&Uuid::new_v4().simple().to_string()),
             guard: Arc::new(guard),
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
@@ -336,14 +334,6 @@ impl Core {
             Answer::Ran
         });
         (job, outcome)
-    }
-
-    /// An identity is recorded: its next call is probably a retry.
-    fn remember(&self, identity: &Identity, receipt: Option<&Receipt>) {
-        self.recent.insert(identity);
-        if let Some(receipt) = receipt {
-            self.receipts.insert(identity, receipt);
-        }
     }
 
     #[cfg(feature = "failpoints")]

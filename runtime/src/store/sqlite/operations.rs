@@ -18,6 +18,7 @@ use crate::{
             Core,
             call::unreadable,
             external,
+            own::Own,
             owner::{Owner, not_run, unopened},
             ticket::Ticket,
             writer::Writer,
@@ -46,7 +47,7 @@ impl ExternalBackend for Owner {
                     })
                 })
                 .await?;
-            self.core.remember(&identity, None);
+            self.core.recent.insert(&identity);
             Ok(accepted)
         })
     }
@@ -164,7 +165,7 @@ fn inside<T>(
 ) -> Result<T, Lost> {
     let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
     let locked = transaction
-        .lock(core, waits)
+        .lock(waits)
         .map_err(|error| Lost::No(unreadable(error)))?;
     if !locked || !ticket.begin() {
         let error = StoreError::new("another process keeps the database locked; ask again");
@@ -175,7 +176,7 @@ fn inside<T>(
         let error = StoreError::new("the writer had no time within the budget; ask again");
         return Err(Lost::No(error.retryable()));
     }
-    match transaction.command(&core.sql.commit) {
+    match transaction.command(Own::Commit) {
         Ok(()) => Ok(value),
         Err(error) if transaction.is_autocommit() => Err(Lost::Perhaps(unreadable(error))),
         Err(error) => Err(Lost::No(unreadable(error))),

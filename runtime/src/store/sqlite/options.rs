@@ -239,6 +239,14 @@ impl Synchronous {
             Self::Normal => "NORMAL",
         }
     }
+
+    /// Whether a commit syncs the log before it is published.
+    pub(super) fn syncs_commits(self) -> bool {
+        match self {
+            Self::Full | Self::Extra => true,
+            Self::Normal => false,
+        }
+    }
 }
 
 impl fmt::Debug for SqliteOptions {

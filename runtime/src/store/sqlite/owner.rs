@@ -107,6 +107,8 @@ impl Backend for Owner {
             }
             let job = CallJob::new(call);
             let ticket = Arc::clone(&job.ticket);
+            // Dropped here in the end, in the caller's time, as is the receipt kept.
+            let call = Arc::clone(&job.call);
             let answer = match wait {
                 Wait::Async => {
                     self.core.queue.push(Job::Call(job.weighed()));
@@ -117,10 +119,13 @@ impl Backend for Owner {
                     ticket.wait()
                 }
             };
-            match answer {
-                Answer::Executed(executed) => executed,
-                Answer::Ran => Executed::Busy, // Said of other work only.
+            let Answer::Executed(executed) = answer else {
+                return Executed::Busy; // The other is said of other work only.
+            };
+            if let Some(receipt) = executed.receipt() {
+                self.core.receipts.insert(&call.identity, receipt);
             }
+            executed
         })
     }
 }

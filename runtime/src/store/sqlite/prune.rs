@@ -16,6 +16,7 @@ use crate::{
             Core,
             call::unreadable,
             external::DROP_EXTERNAL,
+            own::Own,
             statements::{BURY, FORGET, WALK},
         },
     },
@@ -143,7 +144,7 @@ pub(super) fn prune(
         }
     }
     if !doomed.is_empty() {
-        if !transaction.lock(core, wait).map_err(unreadable)? {
+        if !transaction.lock(wait).map_err(unreadable)? {
             return Ok(None);
         }
         for (sql, seq) in doomed {
@@ -164,7 +165,7 @@ pub(super) fn prune(
                 _ => pruned.forgotten += rows, // `doomed` holds these two.
             }
         }
-        transaction.command(&core.sql.commit).map_err(unreadable)?;
+        transaction.command(Own::Commit).map_err(unreadable)?;
         core.receipts.clear();
     }
     walk.next_due = match (walk.after, due_later) {

@@ -11,6 +11,7 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
+            own::Own,
             statements::{FIND_CONTRACT, FIND_TOOL, INSERT_TOOL, UPSERT_CONTRACT},
         },
     },
@@ -59,7 +60,7 @@ pub(super) fn register(
         .monotonic()
         .saturating_add(core.opener.options.budget);
     let locked = transaction
-        .lock(core, || core.clock.monotonic() < deadline)
+        .lock(|| core.clock.monotonic() < deadline)
         .map_err(|error| BuildError::Store(unreadable(error)))?;
     if !locked {
         return Err(BuildError::Store(
@@ -69,7 +70,7 @@ pub(super) fn register(
     }
     let ids = record(transaction.connection(), contracts, check)?;
     transaction
-        .command(&core.sql.commit)
+        .command(Own::Commit)
         .map_err(|error| BuildError::Store(unreadable(error)))?;
     Ok(ids)
 }

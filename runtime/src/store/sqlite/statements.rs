@@ -68,55 +68,32 @@ pub(super) const FORGET: &str =
 /// The name of the savepoint around one call of a batch; refused to handlers.
 pub(super) const SAVEPOINT_PREFIX: &str = "idempotent_";
 
-/// The statements that a call runs, which are cached on the write connection.
-///
-/// Each ends in a comment that no handler can know: a statement that a handler caches is
-/// never one of these, which were prepared without the handler's restrictions.
-#[derive(Debug)]
-pub(super) struct Sql {
-    /// Takes no lock: the look-up alone needs none.
-    pub(super) begin: String,
-    /// Takes the write lock, or says that another has it.
-    pub(super) begin_immediate: String,
-    /// Takes the write lock inside a transaction that has only read, and changes nothing.
-    /// It fails if another wrote since: then the look-ups are repeated under the lock.
-    pub(super) upgrade: String,
-    pub(super) commit: String,
-    pub(super) rollback: String,
-    pub(super) savepoint: String,
-    pub(super) rollback_to: String,
-    pub(super) release: String,
-    /// The identity's row: final under the write lock.
-    pub(super) find: String,
-    pub(super) find_scope: String,
-    pub(super) insert_scope: String,
-    /// The receipt. The unique index refuses a second one of the same identity.
-    pub(super) insert_receipt: String,
-}
+// What calls run over and over: see `own.rs`.
 
-impl Sql {
-    pub(super) fn new(secret: &str) -> Self {
-        let text = |sql: &str| format!("{sql} /* {secret} */");
-        Self {
-            begin: text("BEGIN"),
-            begin_immediate: text("BEGIN IMMEDIATE"),
-            upgrade: text("UPDATE idempotent_ledger SET value = value WHERE 0"),
-            commit: text("COMMIT"),
-            rollback: text("ROLLBACK"),
-            savepoint: text("SAVEPOINT idempotent_call"),
-            rollback_to: text("ROLLBACK TO idempotent_call"),
-            release: text("RELEASE idempotent_call"),
-            find: text(
-                "SELECT operation_id, version, fingerprint, expires_at, result \
-                 FROM idempotent_operations WHERE key = ?1 AND scope = ?2 AND tool = ?3",
-            ),
-            find_scope: text("SELECT id FROM idempotent_scopes WHERE scope = ?1"),
-            insert_scope: text("INSERT INTO idempotent_scopes (scope) VALUES (?1)"),
-            insert_receipt: text(
-                "INSERT INTO idempotent_operations (operation_id, key, scope, tool, version, \
-                 fingerprint, expires_at, forget_at, result) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-            ),
-        }
-    }
-}
+/// Takes no lock: the look-up alone needs none.
+pub(super) const BEGIN: &str = "BEGIN";
+
+/// Takes the write lock, or says that another has it.
+pub(super) const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE";
+
+/// Takes the write lock inside a transaction that has only read, and changes nothing. It
+/// fails if another wrote since: then the look-ups are repeated under the lock.
+pub(super) const UPGRADE: &str = "UPDATE idempotent_ledger SET value = value WHERE 0";
+
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+pub(super) const SAVEPOINT: &str = "SAVEPOINT idempotent_call";
+pub(super) const ROLLBACK_TO: &str = "ROLLBACK TO idempotent_call";
+pub(super) const RELEASE: &str = "RELEASE idempotent_call";
+
+/// The identity's row: final under the write lock.
+pub(super) const FIND: &str = "SELECT operation_id, version, fingerprint, expires_at, result \
+     FROM idempotent_operations WHERE key = ?1 AND scope = ?2 AND tool = ?3";
+
+pub(super) const FIND_SCOPE: &str = "SELECT id FROM idempotent_scopes WHERE scope = ?1";
+pub(super) const INSERT_SCOPE: &str = "INSERT INTO idempotent_scopes (scope) VALUES (?1)";
+
+/// The receipt. The unique index refuses a second one of the same identity.
+pub(super) const INSERT_RECEIPT: &str = "INSERT INTO idempotent_operations (operation_id, key, \
+     scope, tool, version, fingerprint, expires_at, forget_at, result) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";

@@ -51,6 +51,8 @@ pub(super) enum Answer {
 struct Slot {
     answer: Option<Answer>,
     closed: bool,
+    /// A thread blocks until there is an answer.
+    blocked: bool,
     waker: Option<Waker>,
 }
 
@@ -113,18 +115,20 @@ impl Ticket {
 
     /// Answers the caller. Only the first answer counts.
     pub(super) fn answer(&self, answer: Answer) {
-        let waker = {
+        let (waker, blocked) = {
             let mut slot = self.slot();
             if slot.closed {
                 return;
             }
             slot.closed = true;
             slot.answer = Some(answer);
-            slot.waker.take()
+            (slot.waker.take(), slot.blocked)
         };
-        match waker {
-            Some(waker) => waker.wake(),
-            None => self.answered.notify_one(),
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        if blocked {
+            self.answered.notify_one();
         }
     }
 
@@ -135,6 +139,7 @@ impl Ticket {
             if let Some(answer) = slot.answer.take() {
                 return answer;
             }
+            slot.blocked = true;
             slot = self
                 .answered
                 .wait(slot)

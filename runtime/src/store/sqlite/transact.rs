@@ -17,6 +17,7 @@ use crate::{
         sqlite::{
             Core,
             call::{is_lost, restricted, tidy, unreadable},
+            own::Own,
             ticket::{Answer, Ticket},
             writer::{Memo, Writer},
         },
@@ -100,7 +101,7 @@ fn inside<T, E>(
     let storage = |error| TransactError::Storage(unreadable(error));
     transaction.guard().begin();
     let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
-    if !transaction.lock(core, waits).map_err(storage)? || !ticket.begin() {
+    if !transaction.lock(waits).map_err(storage)? || !ticket.begin() {
         return Err(TransactError::Busy);
     }
     let outcome = restricted(transaction, ticket.deadline, || work(transaction));
@@ -126,7 +127,7 @@ fn inside<T, E>(
     if !ticket.seal() {
         return Err(TransactError::DeadlineExceeded);
     }
-    match transaction.command(&core.sql.commit) {
+    match transaction.command(Own::Commit) {
         Ok(()) => Ok(value),
         Err(error) if transaction.is_autocommit() => Err(TransactError::Unknown(unreadable(error))),
         Err(error) => Err(storage(error)),

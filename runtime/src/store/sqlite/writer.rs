@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, collections::HashMap, mem, sync::Arc, thread, time::Duration};
 
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row, Statement};
 use serde_json::value::RawValue;
 
 use crate::{
@@ -15,12 +15,23 @@ use crate::{
     request::arguments::fingerprint::Fingerprint,
     store::{
         StoreError,
-        sqlite::{Core, connection::is_busy, options::OpenError, prune::Walk},
+        sqlite::{
+            Core,
+            call::Undo,
+            connection::is_busy,
+            options::OpenError,
+            own::{Own, OwnConnection},
+            prune::Walk,
+        },
     },
 };
 
 /// How many scopes are remembered before the writer starts afresh.
 const REMEMBERED_SCOPES: usize = 16_384;
+
+/// After a call that was undone, so many run in savepoints: a batch is repeated once in
+/// eight at most.
+const WARY: u32 = 256;
 
 /// The write connection between two transactions.
 #[derive(Debug)]
@@ -42,6 +53,8 @@ pub(super) struct Memo {
     scopes: HashMap<Arc<str>, i64>,
     /// Ids that the open transaction has written or read.
     uncommitted: Vec<(Arc<str>, i64)>,
+    /// How many calls are to be kept before a batch does without savepoints again.
+    wary: u32,
 }
 
 impl Writer {
@@ -82,7 +95,7 @@ impl Writer {
     pub(super) fn put(&mut self, core: &Core, connection: Transaction) {
         self.memo.uncommitted.clear();
         core.held.given_back();
-        if connection.recover(core).is_ok() {
+        if connection.recover().is_ok() {
             core.checkpoints.after_batch(connection.connection());
             self.connection = Some(connection);
         } else {
@@ -95,15 +108,32 @@ impl Writer {
         self.memo.ledger_objects = opened.ledger_objects;
         self.memo.temporary = opened.temporary;
         self.memo.uncommitted.clear();
-        Ok(Transaction::new(opened.connection, Arc::clone(&core.guard)))
+        let connection = OwnConnection::prepare(opened.connection).map_err(OpenError::Sqlite)?;
+        Ok(Transaction::new(connection, Arc::clone(&core.guard)))
     }
 }
 
 impl Memo {
+    /// How the calls of the next batch are undone.
+    pub(super) fn undo_in_a_batch(&self) -> Undo {
+        if self.wary == 0 {
+            Undo::Repeat
+        } else {
+            Undo::Call
+        }
+    }
+
+    pub(super) fn kept_a_call(&mut self) {
+        self.wary = self.wary.saturating_sub(1);
+    }
+
+    pub(super) fn undid_a_call(&mut self) {
+        self.wary = WARY;
+    }
+
     /// The id of a scope; `None` if no operation was ever recorded in it.
     pub(super) fn find_scope(
         &mut self,
-        core: &Core,
         transaction: &Transaction,
         scope: &Arc<str>,
     ) -> rusqlite::Result<Option<i64>> {
@@ -113,11 +143,8 @@ impl Memo {
         if let Some((_, id)) = self.uncommitted.iter().find(|(text, _)| text == scope) {
             return Ok(Some(*id));
         }
-        let found = transaction.run(|connection| {
-            connection
-                .prepare_cached(&core.sql.find_scope)?
-                .query_row([&**scope], |row| row.get(0))
-                .optional()
+        let found = transaction.own(Own::FindScope, |find| {
+            find.query_row([&**scope], |row| row.get(0)).optional()
         })?;
         if let Some(id) = found {
             self.uncommitted.push((Arc::clone(scope), id));
@@ -157,30 +184,34 @@ impl Memo {
 /// What the runtime does with a connection that handlers must not.
 impl Transaction {
     /// Runs one of the runtime's own statements that returns no row.
-    pub(super) fn command(&self, sql: &str) -> rusqlite::Result<()> {
-        self.run(|connection| connection.prepare_cached(sql)?.execute([]))
-            .map(|_| ())
+    pub(super) fn command(&self, own: Own) -> rusqlite::Result<()> {
+        self.own(own, |statement| statement.execute([])).map(|_| ())
+    }
+
+    /// Runs one of the runtime's own statements.
+    pub(super) fn own<T>(
+        &self,
+        own: Own,
+        work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.run(|_| self.statements().with(own, work))
     }
 
     /// Leaves no transaction open.
-    pub(super) fn recover(&self, core: &Core) -> rusqlite::Result<()> {
+    pub(super) fn recover(&self) -> rusqlite::Result<()> {
         if self.is_autocommit() {
             Ok(())
         } else {
-            self.command(&core.sql.rollback)
+            self.command(Own::Rollback)
         }
     }
 
     /// Begins a transaction under the write lock, as soon as no other process has it.
     ///
     /// `wait` is asked before each further try, and says whether anybody still waits.
-    pub(super) fn lock(
-        &self,
-        core: &Core,
-        mut wait: impl FnMut() -> bool,
-    ) -> rusqlite::Result<bool> {
+    pub(super) fn lock(&self, mut wait: impl FnMut() -> bool) -> rusqlite::Result<bool> {
         for attempt in 0.. {
-            match self.command(&core.sql.begin_immediate) {
+            match self.command(Own::BeginImmediate) {
                 Ok(()) => return Ok(true),
                 Err(error) if is_busy(&error) => {
                     if !wait() {
