@@ -12,11 +12,11 @@ use uuid::Uuid;
 
 use crate::{
     hand::{BODY, INSERT_NOTE, Layout, NOTES, SCOPE, tune},
-    load::{AsyncCaller, Load, Measured, tasks, threads},
+    load::{AsyncCaller, Load, Measured, tasks},
 };
 
 /// As many as share a commit on our side.
-const BATCH: usize = 32;
+const BATCH: usize = 128;
 
 struct Job {
     body: String,
@@ -50,21 +50,8 @@ impl AsyncCaller for Caller {
 }
 
 /// Plain notes from all callers, each of them in a task.
-pub fn insert_from_tasks(path: &Path, load: Load) -> Measured {
+pub(crate) fn insert_from_tasks(path: &Path, load: Load) -> Measured {
     with_writer(path, |queue| tasks(load, |_| Caller(Arc::clone(queue))))
-}
-
-/// Plain notes from all callers, each of them in a thread.
-pub fn insert_from_threads(path: &Path, load: Load) -> Measured {
-    with_writer(path, |queue| {
-        threads(load, |_| {
-            let caller = Caller(Arc::clone(queue));
-            move || {
-                caller.push().blocking_recv().expect("an answer");
-                0
-            }
-        })
-    })
 }
 
 fn with_writer(path: &Path, run: impl FnOnce(&Arc<Queue>) -> Measured) -> Measured {

@@ -34,7 +34,7 @@ fn place_order(_tx: &Tx, customer: String, express: bool, lines: Vec<Line>) -> R
     Ok(())
 }
 
-pub fn run(plan: Plan, report: &mut Report) {
+pub(crate) fn run(plan: Plan, report: &mut Report) {
     let arguments = Arguments::of::<place_order>().expect("a schema");
     for (label, lines) in [("100 B", 1), ("10 kB", 120), ("1 MB", 12_500)] {
         let value = order(lines);

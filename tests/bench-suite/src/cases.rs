@@ -13,18 +13,18 @@ use crate::{
 
 /// How long and how often each side runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub rounds: usize,
     pub time: Duration,
 }
 
 /// What runs on a side, in a new folder each time.
-pub type Side<'a> = &'a dyn Fn(&Path) -> Measured;
+pub(crate) type Side<'a> = &'a dyn Fn(&Path) -> Measured;
 
 impl Plan {
     /// Runs the sides in turn, round after round, each round in another order; returns
     /// each side's runs.
-    pub fn interleave<const N: usize>(self, sides: [Side<'_>; N]) -> [Vec<Measured>; N] {
+    pub(crate) fn interleave<const N: usize>(self, sides: [Side<'_>; N]) -> [Vec<Measured>; N] {
         let mut runs = [const { Vec::new() }; N];
         for round in 0..self.rounds {
             for turn in 0..N {
@@ -36,7 +36,7 @@ impl Plan {
         runs
     }
 
-    pub fn load(self, callers: usize, keys: Keys) -> Load {
+    pub(crate) fn load(self, callers: usize, keys: Keys) -> Load {
         Load {
             callers,
             keys,
@@ -49,7 +49,7 @@ const HAND: &str = "hand-written";
 const HAND_TUNED: &str = "hand-written, our layout and settings";
 const PLAIN: &str = "grouped plain insert";
 
-pub fn one_caller(plan: Plan, report: &mut Report) {
+pub(crate) fn one_caller(plan: Plan, report: &mut Report) {
     let load = plan.load(1, Keys::Random);
     let [blocking, tasks, hand, tuned] = plan.interleave([
         &|path| ours::new_keys_blocking(path, load),
@@ -85,10 +85,10 @@ pub fn one_caller(plan: Plan, report: &mut Report) {
 }
 
 /// Many callers with new keys of one kind, against the hand-written side and the bound.
-pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
+pub(crate) fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
     let callers = 64;
     let load = plan.load(callers, keys);
-    let [ours, blocking, hand, tuned, plain] = plan.interleave([
+    let [tasks, blocking, hand, tuned, bound] = plan.interleave([
         &|path| ours::new_keys(path, load),
         &|path| ours::new_keys_blocking(path, load),
         &|path| hand::new_keys(path, Layout::Article, load),
@@ -102,12 +102,12 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
     let row = |case: String, against, asked, ours: &[Measured], other: &[Measured]| {
         Row::throughput(case, callers, against, asked, ours, other)
     };
-    report.row(row(name.into(), HAND, Asked::AtLeast(least), &ours, &hand));
+    report.row(row(name.into(), HAND, Asked::AtLeast(least), &tasks, &hand));
     report.row(row(
         format!("{name} (tuned)"),
         HAND_TUNED,
         Asked::Stated,
-        &ours,
+        &tasks,
         &tuned,
     ));
     report.row(row(
@@ -121,8 +121,8 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
         format!("{name} against grouped plain insert"),
         PLAIN,
         Asked::AtLeast(of_bound),
-        &ours,
-        &plain,
+        &tasks,
+        &bound,
     ));
     let waits = |side: &[Measured]| side.iter().map(Measured::longest_to_median).collect();
     let fairness = |side: &[Measured]| {
@@ -138,7 +138,7 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
             callers,
             "times the median",
             Asked::AtMost(15.0),
-            waits(&ours),
+            waits(&tasks),
             &hand_waits,
             HAND,
         )
@@ -158,7 +158,7 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
         callers,
         "of the richest",
         Asked::AtLeast(0.8),
-        fairness(&ours),
+        fairness(&tasks),
         &fairness(&hand),
         HAND,
     ));
@@ -173,7 +173,7 @@ pub fn many_callers(plan: Plan, keys: Keys, report: &mut Report) {
     ));
 }
 
-pub fn very_many_callers(plan: Plan, report: &mut Report) {
+pub(crate) fn very_many_callers(plan: Plan, report: &mut Report) {
     let load = plan.load(256, Keys::Ordered);
     let [ours, hand] = plan.interleave([&|path| ours::new_keys(path, load), &|path| {
         hand::new_keys(path, Layout::Article, load)
@@ -189,7 +189,7 @@ pub fn very_many_callers(plan: Plan, report: &mut Report) {
 }
 
 /// The same on a disk whose syncs take longer.
-pub fn slow_syncs(plan: Plan, delay_ms: u64, report: &mut Report) {
+pub(crate) fn slow_syncs(plan: Plan, delay_ms: u64, report: &mut Report) {
     vfs::delay_syncs(Duration::from_millis(delay_ms));
     for (keys, name) in [(Keys::Random, "random"), (Keys::Ordered, "ordered")] {
         let load = plan.load(64, keys);
@@ -207,7 +207,7 @@ pub fn slow_syncs(plan: Plan, delay_ms: u64, report: &mut Report) {
     vfs::delay_syncs(Duration::ZERO);
 }
 
-pub fn replays(plan: Plan, report: &mut Report) {
+pub(crate) fn replays(plan: Plan, report: &mut Report) {
     let load = plan.load(1, Keys::Random);
     let [ours, tasks, bare] = plan.interleave([
         &|path| replays::ours_blocking(path, load),
@@ -248,7 +248,7 @@ pub fn replays(plan: Plan, report: &mut Report) {
 }
 
 /// What a sync costs here.
-pub fn disk(report: &mut Report) {
+pub(crate) fn disk(report: &mut Report) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("sync");
     let mut took: Vec<f64> = (0..200).map(|_| sync_once(&path)).collect();

@@ -13,7 +13,7 @@ use crate::report::{Asked, Report, Row};
 const ROUNDS: usize = 3;
 const MANY: usize = 51;
 
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     for (profile, asked) in [("dev", Asked::AtMost(0.06)), ("release", Asked::Stated)] {
         let folder = tempfile::tempdir().expect("a folder");
@@ -53,8 +53,9 @@ fn write_crate(root: &Path, folder: &Path, tools: usize) -> PathBuf {
         folder.join("Cargo.toml"),
         format!(
             "[workspace]\n[package]\nname = \"tools{tools}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
-             [dependencies]\nidempotent-tool = {{ path = {runtime:?} }}\n\
-             schemars = \"1.2.3\"\nserde = {{ version = \"1.0.228\", features = [\"derive\"] }}\n"
+             [dependencies]\nidempotent-tool = {{ path = \"{}\" }}\n\
+             schemars = \"1.2.3\"\nserde = {{ version = \"1.0.228\", features = [\"derive\"] }}\n",
+            runtime.display()
         ),
     )
     .expect("a manifest");

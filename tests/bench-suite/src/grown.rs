@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// A minute, as the log's length is asked about.
-const MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_mins(1);
 
-pub fn run(plan: Plan, report: &mut Report) {
+pub(crate) fn run(plan: Plan, report: &mut Report) {
     resources::longest_log(MINUTE, report);
     for (keys, name, most) in [
         (Keys::Ordered, "ordered", 1.4),
@@ -94,7 +94,7 @@ fn remove(path: &Path) {
 }
 
 /// Receipts as calls would have left them, `from` to `to`, straight into the tables.
-pub fn fill(path: &Path, keys: Keys, from: u64, to: u64) {
+pub(crate) fn fill(path: &Path, keys: Keys, from: u64, to: u64) {
     {
         // One call makes the tables, and the rows that receipts refer to.
         let ours = Ours::open(path);

@@ -10,13 +10,13 @@ use uuid::Uuid;
 use crate::load::{Keys, Load, Measured, threads};
 
 /// The application's own table, the same on all sides.
-pub const NOTES: &str = "CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, scope TEXT NOT NULL, body TEXT NOT NULL)";
+pub(crate) const NOTES: &str = "CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, scope TEXT NOT NULL, body TEXT NOT NULL)";
 
-pub const INSERT_NOTE: &str = "INSERT INTO notes (id, scope, body) VALUES (?1, ?2, ?3)";
+pub(crate) const INSERT_NOTE: &str = "INSERT INTO notes (id, scope, body) VALUES (?1, ?2, ?3)";
 
-pub const BODY: &str = "Investigate the failing parser fixture.";
+pub(crate) const BODY: &str = "Investigate the failing parser fixture.";
 
-pub const SCOPE: &str = r#"["account-17","user-42","project-9"]"#;
+pub(crate) const SCOPE: &str = r#"["account-17","user-42","project-9"]"#;
 
 const OPERATION: &str = "create_note:v1";
 
@@ -25,7 +25,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whose layout and settings the hand-written code has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// The article's table, SQLite's defaults with a write-ahead log.
     Article,
     /// Our table and settings.
@@ -60,7 +60,7 @@ impl Layout {
         }
     }
 
-    pub fn open(self, path: &Path) -> Connection {
+    pub(crate) fn open(self, path: &Path) -> Connection {
         let connection = Connection::open(path).expect("a database");
         connection.busy_timeout(BUSY_TIMEOUT).expect("a time-out");
         connection
@@ -75,7 +75,7 @@ impl Layout {
         connection
     }
 
-    pub fn create(self, path: &Path) {
+    pub(crate) fn create(self, path: &Path) {
         let connection = self.open(path);
         connection.execute_batch(NOTES).expect("the notes");
         connection
@@ -85,7 +85,7 @@ impl Layout {
 }
 
 /// Our settings.
-pub fn tune(connection: &Connection) {
+pub(crate) fn tune(connection: &Connection) {
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
         .expect("stable plans");
@@ -96,7 +96,7 @@ pub fn tune(connection: &Connection) {
 
 /// One call: look-up, note, receipt, commit. Returns how often the lock had to be asked for
 /// again.
-pub fn create_note(connection: &Connection, key: &str, body: &str) -> u64 {
+pub(crate) fn create_note(connection: &Connection, key: &str, body: &str) -> u64 {
     for repeated in 0.. {
         match try_create_note(connection, key, body) {
             Ok(()) => return repeated,
@@ -115,32 +115,32 @@ fn try_create_note(connection: &Connection, key: &str, body: &str) -> rusqlite::
     let request = json!({ "body": body }).to_string();
     connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let previous = find(connection, key)?;
-    let _result = match previous {
-        Some((previous, result)) => {
-            assert_eq!(previous, request, "payload conflict");
-            result
-        }
-        None => {
-            let note_id = Uuid::now_v7().to_string();
-            connection
-                .prepare_cached(INSERT_NOTE)?
-                .execute((&note_id, SCOPE, body))?;
-            let result = json!({ "note_id": note_id }).to_string();
-            connection
-                .prepare_cached(
-                    "INSERT INTO receipts (scope, operation, request_key, request_json, result_json)
+    let _result = if let Some((previous, result)) = previous {
+        assert_eq!(previous, request, "payload conflict");
+        result
+    } else {
+        let note_id = Uuid::now_v7().to_string();
+        connection
+            .prepare_cached(INSERT_NOTE)?
+            .execute((&note_id, SCOPE, body))?;
+        let result = json!({ "note_id": note_id }).to_string();
+        connection
+            .prepare_cached(
+                "INSERT INTO receipts (scope, operation, request_key, request_json, result_json)
                      VALUES (?1, ?2, ?3, ?4, ?5)",
-                )?
-                .execute((SCOPE, OPERATION, key, &request, &result))?;
-            result
-        }
+            )?
+            .execute((SCOPE, OPERATION, key, &request, &result))?;
+        result
     };
     connection.prepare_cached("COMMIT")?.execute([])?;
     Ok(())
 }
 
 /// The receipt's request and result.
-pub fn find(connection: &Connection, key: &str) -> rusqlite::Result<Option<(String, String)>> {
+pub(crate) fn find(
+    connection: &Connection,
+    key: &str,
+) -> rusqlite::Result<Option<(String, String)>> {
     connection
         .prepare_cached(
             "SELECT request_json, result_json FROM receipts
@@ -153,7 +153,7 @@ pub fn find(connection: &Connection, key: &str) -> rusqlite::Result<Option<(Stri
 }
 
 /// New keys from all callers, in the database at `path`.
-pub fn new_keys(path: &Path, layout: Layout, load: Load) -> Measured {
+pub(crate) fn new_keys(path: &Path, layout: Layout, load: Load) -> Measured {
     layout.create(path);
     threads(load, |_| {
         let connection = layout.open(path);
@@ -162,7 +162,7 @@ pub fn new_keys(path: &Path, layout: Layout, load: Load) -> Measured {
 }
 
 /// One caller that asks for receipts that are there, under the write lock.
-pub fn locked_replay(connection: &Connection, key: &str) -> u64 {
+pub(crate) fn locked_replay(connection: &Connection, key: &str) -> u64 {
     for repeated in 0.. {
         let replay = connection
             .prepare_cached("BEGIN IMMEDIATE")
@@ -185,7 +185,7 @@ pub fn locked_replay(connection: &Connection, key: &str) -> u64 {
 }
 
 /// Receipts to ask for; returns their keys.
-pub fn fill(path: &Path, layout: Layout, count: usize) -> Vec<String> {
+pub(crate) fn fill(path: &Path, layout: Layout, count: usize) -> Vec<String> {
     layout.create(path);
     let connection = layout.open(path);
     (0..count)

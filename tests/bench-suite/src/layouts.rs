@@ -134,16 +134,18 @@ const LAYOUTS: &[Layout] = &[
     },
 ];
 
+fn number<N: std::str::FromStr>(argument: Option<&String>, otherwise: N) -> N {
+    argument.map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("`{text}` is no such number"))
+    })
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |place: usize, otherwise: f64| {
-        arguments
-            .get(place)
-            .map_or(otherwise, |text| text.parse().expect("a number"))
-    };
-    let size = number(0, 0.0) as usize;
-    let time = Duration::from_secs_f64(number(1, 1.0));
-    let rounds = number(2, 3.0) as usize;
+    let size = number(arguments.first(), 0_usize);
+    let time = Duration::from_secs_f64(number(arguments.get(1), 1.0));
+    let rounds = number(arguments.get(2), 3_usize);
     let word = arguments.get(3).map_or("", String::as_str);
     println!(
         "{:<42} {:>8} {:>10} {:>10} {:>9} {:>8}",
@@ -242,7 +244,7 @@ impl<'a> Database<'a> {
         let calls = calls as f64;
         (
             calls / began.elapsed().as_secs_f64(),
-            (process_time() - cpu).as_secs_f64() * 1e6 / calls,
+            process_time().saturating_sub(cpu).as_secs_f64() * 1e6 / calls,
         )
     }
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// What kind of idempotency keys the callers make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keys {
+pub(crate) enum Keys {
     /// UUIDs of version 4.
     Random,
     /// UUIDs of version 7: later ones sort after earlier ones.
@@ -23,11 +23,11 @@ pub enum Keys {
 }
 
 impl Keys {
-    pub fn next(self) -> String {
+    pub(crate) fn next(self) -> String {
         self.uuid().to_string()
     }
 
-    pub fn uuid(self) -> Uuid {
+    pub(crate) fn uuid(self) -> Uuid {
         match self {
             Self::Random => Uuid::new_v4(),
             Self::Ordered => Uuid::now_v7(),
@@ -37,7 +37,7 @@ impl Keys {
 
 /// How many callers, with what keys, for how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub(crate) struct Load {
     pub callers: usize,
     pub keys: Keys,
     pub time: Duration,
@@ -45,7 +45,7 @@ pub struct Load {
 
 /// What a load came to.
 #[derive(Debug, Default)]
-pub struct Measured {
+pub(crate) struct Measured {
     pub calls: u64,
     pub elapsed: Duration,
     /// Sorted, in nanoseconds.
@@ -61,14 +61,14 @@ pub struct Measured {
 
 /// What one caller did.
 #[derive(Debug, Default)]
-pub struct Served {
+pub(crate) struct Served {
     latencies: Vec<u64>,
     repeated: u64,
 }
 
 impl Served {
     /// Notes a call that began at `began` and ends now.
-    pub fn note(&mut self, began: Instant, repeated: u64) {
+    pub(crate) fn note(&mut self, began: Instant, repeated: u64) {
         self.latencies
             .push(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
         self.repeated += repeated;
@@ -76,7 +76,7 @@ impl Served {
 }
 
 impl Measured {
-    pub fn from_served(served: Vec<Served>, elapsed: Duration, cpu: Duration) -> Self {
+    pub(crate) fn from_served(served: Vec<Served>, elapsed: Duration, cpu: Duration) -> Self {
         let counts = || served.iter().map(|served| served.latencies.len() as u64);
         let mut measured = Self {
             calls: counts().sum(),
@@ -95,12 +95,12 @@ impl Measured {
         measured
     }
 
-    pub fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.calls as f64 / self.elapsed.as_secs_f64()
     }
 
     /// The latency in microseconds that so many thousandths of the calls stay within.
-    pub fn permille(&self, permille: usize) -> f64 {
+    pub(crate) fn permille(&self, permille: usize) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         let place = (self.latencies.len() * permille / 1000).min(last);
         self.latencies
@@ -108,18 +108,18 @@ impl Measured {
             .map_or(0.0, |latency| *latency as f64 / 1e3)
     }
 
-    pub fn longest_to_median(&self) -> f64 {
+    pub(crate) fn longest_to_median(&self) -> f64 {
         self.permille(1000) / self.permille(500)
     }
 
-    pub fn cpu_per_call_us(&self) -> f64 {
+    pub(crate) fn cpu_per_call_us(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.calls as f64
     }
 }
 
 /// Runs `callers` threads. Each has a caller of its own from `make`, which makes one call
 /// and says how often it had to be repeated.
-pub fn threads<C>(load: Load, make: impl Fn(usize) -> C + Sync) -> Measured
+pub(crate) fn threads<C>(load: Load, make: impl Fn(usize) -> C + Sync) -> Measured
 where
     C: FnMut() -> u64,
 {
@@ -151,12 +151,12 @@ where
             .map(|caller| caller.join().expect("a caller panicked"))
             .collect();
         // The last calls are counted, so their time is too.
-        Measured::from_served(served, began.elapsed(), process_time() - cpu)
+        Measured::from_served(served, began.elapsed(), process_time().saturating_sub(cpu))
     })
 }
 
 /// Runs `callers` tasks on a runtime with two threads.
-pub fn tasks<C>(load: Load, make: impl Fn(usize) -> C) -> Measured
+pub(crate) fn tasks<C>(load: Load, make: impl Fn(usize) -> C) -> Measured
 where
     C: AsyncCaller,
 {
@@ -189,17 +189,17 @@ where
         for caller in callers {
             served.push(caller.await.expect("a caller panicked"));
         }
-        Measured::from_served(served, began.elapsed(), process_time() - cpu)
+        Measured::from_served(served, began.elapsed(), process_time().saturating_sub(cpu))
     })
 }
 
 /// A caller in a task.
-pub trait AsyncCaller: Send + 'static {
+pub(crate) trait AsyncCaller: Send + 'static {
     fn call(&mut self) -> impl Future<Output = ()> + Send;
 }
 
 /// Processor time of this process so far.
-pub fn process_time() -> Duration {
+pub(crate) fn process_time() -> Duration {
     // Clock ticks of 10 ms: fields 14 and 15, after a name in parentheses.
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default();
@@ -213,6 +213,6 @@ pub fn process_time() -> Duration {
 }
 
 /// The length of a file; zero if there is none.
-pub fn length(path: &Path) -> u64 {
+pub(crate) fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }

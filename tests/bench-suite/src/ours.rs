@@ -17,7 +17,7 @@ use crate::{
 
 /// What `create_note` returns.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Note {
+pub(crate) struct Note {
     /// The id of the note.
     note_id: String,
 }
@@ -37,17 +37,17 @@ fn create_note(
 
 /// An opened store with the tool.
 #[derive(Clone)]
-pub struct Ours {
+pub(crate) struct Ours {
     pub toolbox: Toolbox,
     pub caller: Arc<Caller>,
 }
 
 impl Ours {
-    pub fn open(path: &Path) -> Self {
+    pub(crate) fn open(path: &Path) -> Self {
         Self::open_with(path, Synchronous::Full)
     }
 
-    pub fn open_with(path: &Path, synchronous: Synchronous) -> Self {
+    pub(crate) fn open_with(path: &Path, synchronous: Synchronous) -> Self {
         let store = SqliteStore::options()
             .synchronous(synchronous)
             .open(path)
@@ -76,7 +76,7 @@ impl Ours {
         }
     }
 
-    pub fn call_blocking(&self, key: &str) -> bool {
+    pub(crate) fn call_blocking(&self, key: &str) -> bool {
         let reply = self
             .toolbox
             .call_blocking(&self.caller, "create_note", arguments(key));
@@ -88,7 +88,7 @@ impl Ours {
         reply.is_replayed()
     }
 
-    pub async fn call(&self, key: &str) -> bool {
+    pub(crate) async fn call(&self, key: &str) -> bool {
         let reply = self
             .toolbox
             .call(&self.caller, "create_note", arguments(key))
@@ -102,7 +102,7 @@ impl Ours {
     }
 
     /// Receipts to ask for; returns their keys.
-    pub fn fill(&self, count: usize) -> Vec<String> {
+    pub(crate) fn fill(&self, count: usize) -> Vec<String> {
         let key = || {
             let key = Keys::Random.next();
             self.call_blocking(&key);
@@ -126,20 +126,20 @@ impl AsyncCaller for NewKeys {
 }
 
 /// New keys from all callers, each of them in a task.
-pub fn new_keys(path: &Path, load: Load) -> Measured {
+pub(crate) fn new_keys(path: &Path, load: Load) -> Measured {
     new_keys_on(&Ours::open(path), load)
 }
 
-pub fn new_keys_on(ours: &Ours, load: Load) -> Measured {
+pub(crate) fn new_keys_on(ours: &Ours, load: Load) -> Measured {
     tasks(load, |_| NewKeys(ours.clone(), load.keys))
 }
 
 /// New keys from all callers, each of them in a thread.
-pub fn new_keys_blocking(path: &Path, load: Load) -> Measured {
+pub(crate) fn new_keys_blocking(path: &Path, load: Load) -> Measured {
     blocking_on(&Ours::open(path), load)
 }
 
-pub fn blocking_on(ours: &Ours, load: Load) -> Measured {
+pub(crate) fn blocking_on(ours: &Ours, load: Load) -> Measured {
     threads(load, |_| {
         || {
             assert!(

@@ -46,7 +46,7 @@ const PEERS: [(&str, f64, Synchronous, &str); 4] = [
 ];
 
 /// Runs every peer; `tests/bench --peers` has built and installed them.
-pub fn run(report: &mut Report) {
+pub(crate) fn run(report: &mut Report) {
     for (peer, asked, synchronous, note) in PEERS {
         for callers in [1, 8] {
             let (mut ours, mut rates) = (Vec::new(), Vec::new());

@@ -21,7 +21,7 @@ const RECEIPTS: usize = 2_000;
 const WRITERS: usize = 8;
 
 /// Replays in the caller's thread.
-pub fn ours_blocking(path: &Path, load: Load) -> Measured {
+pub(crate) fn ours_blocking(path: &Path, load: Load) -> Measured {
     let ours = Ours::open(path);
     let keys = ours.fill(RECEIPTS);
     threads(load, |_| ours_caller(&ours, &keys))
@@ -37,7 +37,7 @@ fn ours_caller(ours: &Ours, keys: &[String]) -> impl FnMut() -> u64 {
 }
 
 /// Replays in a task.
-pub fn ours(path: &Path, load: Load) -> Measured {
+pub(crate) fn ours(path: &Path, load: Load) -> Measured {
     let ours = Ours::open(path);
     let keys = ours.fill(RECEIPTS);
     tasks(load, |_| Replays {
@@ -64,7 +64,7 @@ impl AsyncCaller for Replays {
 }
 
 /// The least that a replay can be: the arguments validated, the receipt selected.
-pub fn bare(path: &Path, load: Load) -> Measured {
+pub(crate) fn bare(path: &Path, load: Load) -> Measured {
     let keys = hand::fill(path, Layout::Article, RECEIPTS);
     let schema = json!({
         "type": "object",
@@ -88,7 +88,7 @@ pub fn bare(path: &Path, load: Load) -> Measured {
 }
 
 /// Replays while writers saturate the store.
-pub fn ours_under_writers(path: &Path, load: Load) -> Measured {
+pub(crate) fn ours_under_writers(path: &Path, load: Load) -> Measured {
     let ours = Ours::open(path);
     let keys = ours.fill(RECEIPTS);
     beside(
@@ -100,7 +100,7 @@ pub fn ours_under_writers(path: &Path, load: Load) -> Measured {
 }
 
 /// Look-ups under the write lock while writers saturate it.
-pub fn locked_under_writers(path: &Path, load: Load) -> Measured {
+pub(crate) fn locked_under_writers(path: &Path, load: Load) -> Measured {
     let keys = hand::fill(path, Layout::Article, RECEIPTS);
     thread_local! {
         static CONNECTION: std::cell::OnceCell<rusqlite::Connection> = const { std::cell::OnceCell::new() };

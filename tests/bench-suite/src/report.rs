@@ -12,7 +12,7 @@ use crate::load::Measured;
 
 /// What a figure is asked to be.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked {
+pub(crate) enum Asked {
     AtLeast(f64),
     AtMost(f64),
     /// The figure is only stated.
@@ -21,7 +21,7 @@ pub enum Asked {
 
 /// One line of the table.
 #[derive(Debug)]
-pub struct Row {
+pub(crate) struct Row {
     pub case: String,
     pub callers: usize,
     pub unit: &'static str,
@@ -41,13 +41,13 @@ pub struct Row {
 }
 
 /// Prints rows as they come, and keeps them as JSON lines.
-pub struct Report {
+pub(crate) struct Report {
     json: Option<BufWriter<File>>,
     missed: Vec<String>,
 }
 
 impl Report {
-    pub fn new(json: Option<&Path>) -> Self {
+    pub(crate) fn new(json: Option<&Path>) -> Self {
         let json = json.map(|path| BufWriter::new(File::create(path).expect("the JSON file")));
         println!(
             "{:<52} {:>7} {:>11} {:>11}  {:>7} {:>15}  {:>8}  {:>8} {:>9} {:>9}",
@@ -68,7 +68,7 @@ impl Report {
         }
     }
 
-    pub fn row(&mut self, mut row: Row) {
+    pub(crate) fn row(&mut self, mut row: Row) {
         row.ratios.sort_by(f64::total_cmp);
         let ratio = median(&row.ratios);
         let (least, most) = (row.ratios.first().copied(), row.ratios.last().copied());
@@ -119,7 +119,7 @@ impl Report {
     }
 
     /// Says which figures are not what was asked.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         if self.missed.is_empty() {
             println!("every figure is as asked");
         } else {
@@ -134,7 +134,7 @@ impl Report {
 
 impl Row {
     /// Calls per second, round by round.
-    pub fn throughput(
+    pub(crate) fn throughput(
         case: impl Into<String>,
         callers: usize,
         against: &'static str,
@@ -169,7 +169,7 @@ impl Row {
     }
 
     /// A figure of each round, of which only ours is asked anything.
-    pub fn figure(
+    pub(crate) fn figure(
         case: impl Into<String>,
         callers: usize,
         unit: &'static str,
@@ -194,13 +194,13 @@ impl Row {
         }
     }
 
-    pub fn with_note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 }
 
-pub fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

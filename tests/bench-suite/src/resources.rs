@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// Bytes per receipt beside its key and result, all tables and indexes of the ledger
 /// counted, as the pages are filled after that many calls.
-pub fn bytes_per_receipt(receipts: i64, report: &mut Report) {
+pub(crate) fn bytes_per_receipt(receipts: i64, report: &mut Report) {
     for (keys, name) in [(Keys::Ordered, "ordered"), (Keys::Random, "random")] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("bench.sqlite3");
@@ -68,7 +68,7 @@ fn ledger_bytes(path: &Path) -> f64 {
 }
 
 /// The longest write-ahead log while callers write for `time`.
-pub fn longest_log(time: Duration, report: &mut Report) {
+pub(crate) fn longest_log(time: Duration, report: &mut Report) {
     for (keys, name) in [(Keys::Ordered, "ordered"), (Keys::Random, "random")] {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("bench.sqlite3");
@@ -115,7 +115,7 @@ pub fn longest_log(time: Duration, report: &mut Report) {
 }
 
 /// Memory over the bare process, of a child with the database at `path`.
-pub fn memory(path: &Path, report: &mut Report) {
+pub(crate) fn memory(path: &Path, report: &mut Report) {
     let bare = of_child("bare", path);
     for (what, asked) in [("idle", 10.0), ("load", 64.0)] {
         let used = of_child(what, path);
@@ -151,7 +151,7 @@ fn of_child(what: &str, path: &Path) -> f64 {
 }
 
 /// A child: does what it is told and prints the most memory it had, in MiB.
-pub fn child(arguments: &[String]) -> ExitCode {
+pub(crate) fn child(arguments: &[String]) -> ExitCode {
     let [what, path] = arguments else {
         return ExitCode::from(2);
     };

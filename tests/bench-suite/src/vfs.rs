@@ -1,4 +1,4 @@
-//! A disk whose syncs take longer, and which counts them.
+//! A disk whose syncs take longer.
 #![allow(unsafe_code)] // The package's only such module; each block carries its argument.
 
 use std::{
@@ -16,8 +16,6 @@ use rusqlite::ffi;
 
 /// How many microseconds each sync takes beyond the disk's own.
 static DELAY: AtomicU64 = AtomicU64::new(0);
-
-static SYNCS: AtomicU64 = AtomicU64::new(0);
 
 /// The real file system, set once by [`install`].
 static REAL: OnceLock<Real> = OnceLock::new();
@@ -51,7 +49,7 @@ unsafe impl Send for Table {}
 /// # Panics
 ///
 /// When SQLite has no file system of its own.
-pub fn install() {
+pub(crate) fn install() {
     if REAL.get().is_some() {
         return;
     }
@@ -64,7 +62,7 @@ pub fn install() {
         assert!(!real.is_null(), "SQLite has no file system");
         REAL.get_or_init(|| Real(real));
         let mut ours = ptr::read(real);
-        ours.zName = c"counted".as_ptr();
+        ours.zName = c"unix-delayed".as_ptr();
         ours.pNext = ptr::null_mut();
         ours.xOpen = Some(open);
         let code = ffi::sqlite3_vfs_register(Box::into_raw(Box::new(ours)), 1);
@@ -73,14 +71,9 @@ pub fn install() {
 }
 
 /// Makes each sync take so much longer.
-pub fn delay_syncs(delay: Duration) {
+pub(crate) fn delay_syncs(delay: Duration) {
     let delay = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
     DELAY.store(delay, Ordering::Relaxed);
-}
-
-/// How many syncs there were so far.
-pub fn syncs() -> u64 {
-    SYNCS.load(Ordering::Relaxed)
 }
 
 /// Opens the real file, then puts our `xSync` into its table of methods.
@@ -132,7 +125,6 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
-    SYNCS.fetch_add(1, Ordering::Relaxed);
     let delay = DELAY.load(Ordering::Relaxed);
     if delay != 0 {
         thread::sleep(Duration::from_micros(delay));
