@@ -1,5 +1,5 @@
 //! The few questions that only SQLite's C interface answers.
-#![allow(unsafe_code)] // The crate's only such module; each block carries its argument.
+#![allow(unsafe_code)] // Each block carries its argument.
 
 use std::{ffi::c_int, ptr};
 

@@ -11,18 +11,23 @@ use crate::{
     operation::{identity::Identity, stored::Receipt},
 };
 
-/// How many receipts are kept: about 3 MB of them at most.
-const PLACES: usize = 4_096;
+/// How many receipts can have the same hash, and how many such groups there are: about 3 MB
+/// of receipts at most.
+const WAYS: usize = 4;
+const GROUPS: usize = 1_024;
 
 /// The largest result that is kept, in bytes.
 const LARGEST_RESULT: usize = 512;
 
-/// A table of committed receipts. A later one takes an earlier one's place, so a miss
+/// A table of committed receipts. Later ones push out earlier ones of their group, so a miss
 /// proves nothing. A hit is the receipt: it does not change before its retention ends.
 pub(super) struct Receipts {
     hasher: RandomState,
-    places: Box<[Mutex<Option<Box<Entry>>>]>,
+    groups: Box<[Mutex<Group>]>,
 }
+
+/// The latest first.
+type Group = [Option<Box<Entry>>; WAYS];
 
 struct Entry {
     identity: Identity,
@@ -33,7 +38,7 @@ impl Receipts {
     pub(super) fn new() -> Self {
         Self {
             hasher: RandomState::new(),
-            places: (0..PLACES).map(|_| Mutex::new(None)).collect(),
+            groups: (0..GROUPS).map(|_| Mutex::default()).collect(),
         }
     }
 
@@ -46,36 +51,103 @@ impl Receipts {
             identity: identity.clone(),
             receipt: receipt.clone(),
         });
-        if let Some(mut place) = self.place(identity) {
-            *place = Some(entry);
-        }
+        let Some(mut group) = self.group(identity) else {
+            return;
+        };
+        let known = group.iter().position(|kept| match kept {
+            Some(kept) => kept.identity == *identity,
+            None => true,
+        });
+        let pushed_out = known.unwrap_or(WAYS - 1);
+        group[..=pushed_out].rotate_right(1);
+        group[0] = Some(entry);
     }
 
     /// The receipt of `identity` within its retention. Past it only the ledger knows
     /// whether the key is refused or free.
     pub(super) fn get(&self, identity: &Identity, now: Timestamp) -> Option<Receipt> {
-        let place = self.place(identity)?;
-        let entry = place.as_ref()?;
-        let fits = entry.identity == *identity && now < entry.receipt.expires_at;
-        fits.then(|| entry.receipt.clone())
+        let group = self.group(identity)?;
+        let entry = group
+            .iter()
+            .flatten()
+            .find(|kept| kept.identity == *identity)?;
+        (now < entry.receipt.expires_at).then(|| entry.receipt.clone())
     }
 
     /// Forgets all: rows have been pruned, and the clock may go back.
     pub(super) fn clear(&self) {
-        for place in &self.places {
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        for group in &self.groups {
+            *group.lock().unwrap_or_else(PoisonError::into_inner) = Group::default();
         }
     }
 
-    fn place(&self, identity: &Identity) -> Option<MutexGuard<'_, Option<Box<Entry>>>> {
-        let place = self.hasher.hash_one(identity) % PLACES as u64;
-        let place = self.places.get(usize::try_from(place).ok()?)?;
-        Some(place.lock().unwrap_or_else(PoisonError::into_inner))
+    fn group(&self, identity: &Identity) -> Option<MutexGuard<'_, Group>> {
+        let group = self.hasher.hash_one(identity) % GROUPS as u64;
+        let group = self.groups.get(usize::try_from(group).ok()?)?;
+        Some(group.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl fmt::Debug for Receipts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receipts").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::value::RawValue;
+
+    use super::*;
+    use crate::{
+        operation::id::OperationId,
+        request::{arguments::fingerprint::Fingerprint, key::IdempotencyKey},
+    };
+
+    const NOON: Timestamp = Timestamp(43_200_000);
+
+    fn identity(key: usize) -> Identity {
+        let key = IdempotencyKey::new(format!("key-{key}")).unwrap();
+        Identity {
+            scope: Arc::from("scope"),
+            tool: Arc::from("tool"),
+            key,
+        }
+    }
+
+    fn receipt() -> Receipt {
+        Receipt {
+            operation_id: OperationId::generate(),
+            version: 1,
+            fingerprint: Fingerprint::of(b"{}"),
+            result: RawValue::from_string("1".to_owned()).unwrap(),
+            expires_at: NOON,
+        }
+    }
+
+    #[test]
+    fn a_group_keeps_its_latest_receipts_each_once() {
+        let receipts = Receipts::new();
+        let first = identity(0);
+        let group = |identity: &Identity| receipts.hasher.hash_one(identity) % GROUPS as u64;
+        let together: Vec<_> = (0..)
+            .map(identity)
+            .filter(|other| group(other) == group(&first))
+            .take(WAYS + 1)
+            .collect();
+        let known = |identity| receipts.get(identity, Timestamp(0)).is_some();
+        for identity in &together[..WAYS] {
+            receipts.insert(identity, &receipt());
+        }
+        assert!(together[..WAYS].iter().all(known));
+        receipts.insert(&together[0], &receipt()); // Now the latest.
+        receipts.insert(&together[WAYS], &receipt());
+        assert!(!known(&together[1]));
+        assert!(known(&together[0]) && together[2..].iter().all(known));
+        assert!(receipts.get(&first, NOON).is_none(), "past its retention");
+        receipts.clear();
+        assert!(!together.iter().any(known));
     }
 }
