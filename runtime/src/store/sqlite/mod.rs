@@ -4,7 +4,10 @@ use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -105,6 +108,9 @@ struct Core {
     application_readers: Readers,
     /// Locked by whoever runs a transaction.
     writer: Mutex<Writer>,
+    /// The last calls that waited were several: then it pays to wait for company, and is
+    /// fair, since the first callers to wake up would be served alone before all others.
+    is_crowded: AtomicBool,
 }
 
 impl SqliteStore {
@@ -260,6 +266,7 @@ impl SqliteStore {
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),
             writer: Mutex::new(Writer::closed()),
+            is_crowded: AtomicBool::new(false),
             opener: Opener { path, options },
             clock,
         });
@@ -294,7 +301,7 @@ impl Core {
 
     /// The connection, if nobody has it or waits for it.
     fn free_writer(&self) -> Option<MutexGuard<'_, Writer>> {
-        if !self.queue.is_free() {
+        if self.is_crowded.load(Ordering::Relaxed) || !self.queue.is_free() {
             return None;
         }
         match self.writer.try_lock() {

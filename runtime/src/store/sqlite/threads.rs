@@ -3,7 +3,7 @@
 use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -78,6 +78,7 @@ fn write_batch(core: &Core) {
     // What was queued while the connection was waited for joins the batch.
     match core.queue.take() {
         Some(Batch::Calls(calls)) => {
+            core.is_crowded.store(1 < calls.len(), Ordering::Relaxed);
             #[cfg(feature = "failpoints")]
             let _counting = core.count_statements();
             let rest = batch::run(core, &mut writer, calls);
