@@ -167,15 +167,15 @@ fn the_schemas_are_what_every_client_takes() {
 }
 
 #[test]
-fn the_description_says_the_four_things_and_no_rust() {
+fn the_description_says_how_to_call_and_no_rust() {
     let listing = listing();
     let description = listing["description"].as_str().unwrap();
     for part in [
         "Transfer money to a card or an account.",
-        "Generate a new one",
+        "Make a new `idempotency_key`",
         "reuses the same key and the same arguments",
         "valid for 7 days",
-        "repeated call tells",
+        "returns the recorded result",
     ] {
         assert!(description.contains(part), "{part}: {description}");
     }

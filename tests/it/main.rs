@@ -19,6 +19,7 @@ mod common;
 mod contracts;
 mod conversation;
 mod external;
+mod guide;
 mod handles;
 mod keys;
 mod listing;

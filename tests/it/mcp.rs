@@ -94,9 +94,10 @@ impl Wire {
                 .unwrap();
             assert!(versions.contains(&json!(NEWEST)), "{discovered}");
         } else {
+            // Clients that negotiate declare extensions, whichever protocol comes out of it.
             let hello = json!({
                 "protocolVersion": version,
-                "capabilities": {},
+                "capabilities": { "extensions": { "io.modelcontextprotocol/tasks": {} } },
                 "clientInfo": { "name": "wire", "version": "1" },
             });
             let welcome = wire.request("initialize", hello).await;

@@ -47,9 +47,13 @@ impl ServerHandler for Tasks {
 }
 
 async fn connect(tools: &Toolbox, principal: &str) -> Wire {
+    connect_on(tools, principal, NEWEST).await
+}
+
+async fn connect_on(tools: &Toolbox, principal: &str, version: &'static str) -> Wire {
     let adapter = Adapter::for_caller(tools.clone(), caller(principal)).with_tasks();
     let router = adapter.merge(ToolRouter::new()).unwrap();
-    Wire::to(Tasks { adapter, router }, NEWEST).await
+    Wire::to(Tasks { adapter, router }, version).await
 }
 
 /// Adds the declaration of the extension to a request's parameters.
@@ -130,6 +134,15 @@ async fn a_client_that_knows_no_tasks_gets_the_handle() {
     assert_eq!(completed["status"], "completed", "{completed}");
     let reply = &completed["result"]["structuredContent"];
     assert_eq!(&reply["operation_id"], id);
+}
+
+#[tokio::test]
+async fn a_session_of_an_older_protocol_has_no_tasks_whatever_it_declares() {
+    let lab = Lab::new([Takes::Waits]);
+    let mut wire = connect_on(&lab.tools, "ada", "2025-11-25").await;
+    let handle = result(&lab, &mut wire, "tools/call", call(BY_KEY, "older")).await;
+    assert_eq!(handle["structuredContent"]["status"], "running", "{handle}");
+    lab.provider.go_on.notify_one();
 }
 
 #[tokio::test]

@@ -21,7 +21,13 @@ CHECKS = (
 
 def run(*command: str, stdin: str | None = None, **env: str) -> subprocess.CompletedProcess:
     return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, env=os.environ | env, check=False
+        command,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env=os.environ | env,
+        timeout=120,
+        check=False,
     )
 
 
@@ -61,6 +67,24 @@ def listing(notes: str) -> None:
     check(shown["outputSchema"]["type"] == "object", "both schemas are shown", shown)
     unknown = run(notes, "schema", "create_nothing")
     check(unknown.returncode != 0 and "create_note" in unknown.stderr, "unknown", unknown.stderr)
+
+
+def flags(notes: str, folder: Path) -> None:
+    """What contradicts itself, or can't be meant, is refused before anything is opened."""
+    db, tokens = folder / "flags.db", folder / "tokens.toml"
+    tokens.write_text("")
+    http = ["--http", "127.0.0.1:0", "--tokens", str(tokens)]
+    for refused, said in (
+        (["--http", "127.0.0.1:0"], "--tokens"),
+        (["--allowed-host", "notes.example.com"], "--http"),
+        ([*http, "--allowed-host", "https://notes.example.com"], "--allowed-host"),
+        ([*http, "--principal", "ada"], "--principal"),
+        ([*http, "--deny", "create_note"], "--deny"),
+    ):
+        done = run(notes, "serve", "--db", str(db), *refused, stdin="")
+        check(done.returncode != 0, f"{refused} to be refused", done.stderr)
+        check(said in done.stderr, f"an error that names {said}", done.stderr)
+    check(not db.exists(), "no database", db)
 
 
 def quiet(notes: str, db: Path) -> None:
@@ -110,6 +134,7 @@ def main() -> None:
         demonstration(notes)
         calls(notes, Path(folder, "calls.db"))
         listing(notes)
+        flags(notes, Path(folder))
         quiet(notes, Path(folder, "quiet.db"))
     print("the command line passed")
 

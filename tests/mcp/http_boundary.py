@@ -66,6 +66,7 @@ def one_key_of_two_principals_is_two(server: str) -> None:
 def a_changed_token_file_counts_at_once(server: str) -> None:
     with serving(server) as notes:
         connection = Connection(notes.port)
+        _, listed = connection.post(notes_http.request("tools/list", {}))
         first = connection.reply(NOTE)
         scenario.check_succeeded(first, replayed=False)
 
@@ -74,9 +75,8 @@ def a_changed_token_file_counts_at_once(server: str) -> None:
         scenario.check_rejected(denied, "denied")
         never = connection.reply({**NOTE, "idempotency_key": "never-used"})
         check(denied == never, "the same words for a key that exists", (denied, never))
-        status, answer = connection.post(notes_http.request("tools/list", {}))
-        names = [tool["name"] for tool in answer["result"]["tools"]]
-        check(names == ["create_note", "list_notes"], "the whole listing still", names)
+        _, answer = connection.post(notes_http.request("tools/list", {}))
+        check(answer["result"] == listed["result"], "the whole listing still", answer)
 
         notes_http.write_tokens(notes.tokens, {BOB: ALL_TOOLS})
         status, body = connection.post(notes_http.call(NOTE))
@@ -116,6 +116,14 @@ def the_header_is_a_carrier(server: str) -> None:
             check(len(scenario.note_ids(notes.db)) == 2, "two notes", notes.db)
 
 
+def status_of(port: int, key: str, extra: dict, method: str = "POST", path: str = "/mcp") -> int:
+    """What a valid call is answered with, but for its headers, method or path."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    message = notes_http.call({"idempotency_key": key, "body": BODY})
+    connection.request(method, path, json.dumps(message), notes_http.headers(message) | extra)
+    return connection.getresponse().status
+
+
 def requests_have_limits(server: str) -> None:
     with serving(server) as notes:
         # The largest valid note fits, however it is escaped.
@@ -149,14 +157,29 @@ def requests_have_limits(server: str) -> None:
             ("POST", "/mcp", {"Host": "attacker.example"}, 403),
             ("POST", "/mcp", {"Origin": "http://attacker.example"}, 403),
         ):
-            connection = http.client.HTTPConnection("127.0.0.1", notes.port, timeout=60)
-            message = notes_http.call({"idempotency_key": "elsewhere", "body": BODY})
-            carried = notes_http.headers(message) | extra
-            body = json.dumps(message)
-            connection.request(method, path, body, carried)
-            status = connection.getresponse().status
+            status = status_of(notes.port, "elsewhere", extra, method, path)
             check(status == expected, str(expected), (method, path, extra, status))
         check(len(scenario.note_ids(notes.db)) == 1, "one note", notes.db)
+
+
+def other_host_names_are_answered_if_they_are_allowed(server: str) -> None:
+    allowed = ("--allowed-host", "notes.example.com", "--allowed-host", "10.0.0.7:8443")
+    with serving(server, flags=allowed) as notes:
+        for number, (extra, expected) in enumerate((
+            ({"Host": "notes.example.com"}, 200),
+            ({"Host": "Notes.Example.com:9000"}, 200),
+            ({"Host": "10.0.0.7:8443"}, 200),
+            ({"Host": "10.0.0.7"}, 403),
+            ({"Host": "example.com"}, 403),
+            ({"Host": "attacker.example"}, 403),
+            ({"Host": "notes.example.com.attacker.example"}, 403),
+            ({"Host": f"localhost:{notes.port}"}, 200),
+            # Pages of other sites stay outside, whatever name they reach the server by.
+            ({"Host": "notes.example.com", "Origin": "http://attacker.example"}, 403),
+        )):
+            status = status_of(notes.port, f"host-{number}", extra)
+            check(status == expected, str(expected), (extra, status))
+        check(len(scenario.note_ids(notes.db)) == 4, "a note of each allowed", notes.db)
 
 
 def a_client_that_sends_nothing_is_cut(server: str) -> None:
@@ -242,6 +265,7 @@ def main() -> None:
         a_changed_token_file_counts_at_once,
         the_header_is_a_carrier,
         requests_have_limits,
+        other_host_names_are_answered_if_they_are_allowed,
         a_client_that_sends_nothing_is_cut,
         connections_have_a_limit,
         an_orderly_end_answers_what_has_begun,

@@ -3,36 +3,21 @@
 import argparse
 import contextlib
 import signal
-import sys
-from pathlib import Path
 
 import notes_http
-from notes_http import ADA, BOB, NEWEST, OLDER, Connection
-
-sys.path.append(str(Path(__file__).parents[1] / "crash"))
-from lab import BY_KEY, HALTED, TOOLS, UNAIDED, Lab, check, wait_until  # noqa: E402
+from lab import BY_KEY, HALTED, TOOLS, UNAIDED, Lab, check, wait_until
+from notes_http import ADA, BOB, NEWEST, OLDER, Connection, Server
 
 RUNS = 20
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+TASKS = "io.modelcontextprotocol/tasks"
 OWN_TOOLS = ["get_operation", "cancel_operation"]
-
-
-class Deployments(notes_http.Server):
-    """The deployments example over HTTP."""
-
-    def __init__(self, lab: Lab):
-        super().__init__(lab.binary, lab.db, {ADA: TOOLS, BOB: TOOLS})
-        self.lab = lab
-        self.flags: list[str] = []
-
-    def command(self, server: str) -> list[str]:
-        target = ["serve", "--db", str(self.db), "--provider", self.lab.url]
-        return [server, *target, *self.flags]
 
 
 class Client:
     """Calls by one token, on one version of the protocol."""
 
-    def __init__(self, server: Deployments, token: str = ADA, version: str = NEWEST):
+    def __init__(self, server: Server, token: str = ADA, version: str = NEWEST):
         self.connection = Connection(server.port, token, version)
         self.version = version
 
@@ -51,6 +36,19 @@ class Client:
     def deploy(self, tool: str, key: str) -> dict:
         return self.call(tool, idempotency_key=key, service=key, image="web:7")
 
+    def is_hidden(self, operation_id: str) -> None:
+        """An operation that this token may not see reads like one that doesn't exist."""
+        for tool in OWN_TOOLS:
+            hidden = self.call(tool, operation_id=operation_id)
+            check(hidden["error"]["code"] == "not_found", "nothing found", hidden)
+            unknown = self.call(tool, operation_id="op_0190163d8694739b8ab4a3c0d1f2e3a4")
+            check(hidden == unknown, "the same words", (hidden, unknown))
+
+    def listing(self, **meta: object) -> dict:
+        message = notes_http.request("tools/list", {}, self.version, **meta)
+        _, answer = self.connection.post(message)
+        return answer["result"]
+
     def until(self, operation_id: str, *statuses: str) -> dict:
         replies = []
 
@@ -66,7 +64,9 @@ class Client:
 def laboratory(options: argparse.Namespace):
     with contextlib.ExitStack() as stack:
         lab = Lab(options.server, options.server, stack)
-        yield lab, stack.enter_context(Deployments(lab))
+        tokens = {ADA: TOOLS, BOB: TOOLS}
+        server = Server(lab.binary, lab.db, tokens, ["--provider", lab.url])
+        yield lab, stack.enter_context(server)
 
 
 def every_status(options: argparse.Namespace, version: str) -> None:
@@ -78,14 +78,11 @@ def every_status(options: argparse.Namespace, version: str) -> None:
         check(running["status"] == "running", "a handle", running)
         operation_id = running["operation_id"]
         check(hers.until(operation_id, "running")["attempts"] != [], "an attempt", operation_id)
-        # Another principal has another operation under the same key, and can't see this one.
+        # Another principal has another operation under the same key; neither sees the other's.
         other = his.deploy(BY_KEY, "held")
         check(other["operation_id"] != operation_id, "another operation", other)
-        for tool in OWN_TOOLS:
-            hidden = his.call(tool, operation_id=operation_id)
-            check(hidden["error"]["code"] == "not_found", "nothing found", hidden)
-            unknown = his.call(tool, operation_id="op_0190163d8694739b8ab4a3c0d1f2e3a4")
-            check(hidden == unknown, "the same words", (hidden, unknown))
+        his.is_hidden(operation_id)
+        hers.is_hidden(other["operation_id"])
         asked = hers.call("cancel_operation", operation_id=operation_id)
         check(asked["status"] == "cancel_requested", "a request", asked)
         lab.release()
@@ -104,12 +101,51 @@ def every_status(options: argparse.Namespace, version: str) -> None:
         check(server.end() == 0, "an orderly end", server.process.returncode)
 
 
+def whoever_may_call_may_look_and_cancel(options: argparse.Namespace, version: str) -> None:
+    """In one scope, by the permission for the operation's own tool; token files name no other."""
+    colleague, reader = f"{ADA}/colleague", f"{ADA}/reader"
+    tokens = {ADA: [BY_KEY], colleague: [BY_KEY], reader: [UNAIDED], BOB: []}
+    with laboratory(options) as (lab, server):
+        notes_http.write_tokens(server.tokens, tokens)
+        server.start()
+        hers = Client(server, ADA, version)
+        lab.script({"kind": "hold"})
+        operation_id = hers.deploy(BY_KEY, "held")["operation_id"]
+        hers.until(operation_id, "running")
+        Client(server, reader, version).is_hidden(operation_id)
+        # Taken away between the call and the look: the operation is hidden from its own caller.
+        notes_http.write_tokens(server.tokens, {**tokens, ADA: [UNAIDED]})
+        hers.is_hidden(operation_id)
+        denied = hers.deploy(BY_KEY, "held")
+        check(denied["error"]["code"] == "denied", "a denial", denied)
+        notes_http.write_tokens(server.tokens, tokens)
+        hers.until(operation_id, "running")
+        # Nobody but a holder of the permission has cancelled anything.
+        asked = Client(server, colleague, version).call(
+            "cancel_operation", operation_id=operation_id
+        )
+        check(asked["status"] == "cancel_requested", "a colleague's request", asked)
+        lab.release()
+        hers.until(operation_id, "succeeded")
+
+        # The listing is one and the same for all of them, and for every client's capabilities.
+        listed = hers.listing()
+        for token in tokens:
+            other = Client(server, token, version).listing()
+            check(other == listed, "one listing", (token, other))
+        if version == NEWEST:
+            declared = hers.listing(**{CAPABILITIES: {"extensions": {TASKS: {}}}})
+            check(declared == listed, "one listing", declared)
+        check(server.end() == 0, "an orderly end", server.process.returncode)
+
+
 def crash_before_the_effect(options: argparse.Namespace) -> None:
     """The key is reserved and its attempt has begun; the server is killed before it sends."""
     with laboratory(options) as (lab, server):
+        ordinary = server.flags
         for run in range(RUNS):
             key = f"reserved-{run}"
-            server.flags = ["--halt", "before-sending"]
+            server.flags = [*ordinary, "--halt", "before-sending"]
             server.start()
             doomed = notes_http.open_socket(server.port)
             arguments = {"idempotency_key": key, "service": key, "image": "web:7"}
@@ -119,7 +155,7 @@ def crash_before_the_effect(options: argparse.Namespace) -> None:
             check(server.end(signal.SIGKILL) == -signal.SIGKILL, "a killed server", line)
             doomed.close()
 
-            server.flags = []
+            server.flags = ordinary
             server.start()
             client = Client(server, version=(NEWEST, OLDER)[run % 2])
             reply = client.deploy(BY_KEY, key)
@@ -140,6 +176,8 @@ def main() -> None:
     for version in (NEWEST, OLDER):
         every_status(options, version)
         print(f"http: every status of an external operation under {version}")
+        whoever_may_call_may_look_and_cancel(options, version)
+        print(f"http: whoever may call may look and cancel under {version}")
     crash_before_the_effect(options)
     print(f"http: {RUNS} of {RUNS} reserved keys recovered with one effect each")
 

@@ -134,37 +134,46 @@ def other_arguments_are_refused(options: Namespace) -> None:
                 check(len(scenario.note_ids(notes.db)) == run + 1, "one note a run", other)
 
 
+def crash(options: Namespace, place: str, version: str) -> bool:
+    """Kills the server at a place of the call; the retry, at a new process, finds all or
+    nothing. Returns whether it found all."""
+    with scenario.database() as db, Server(options.server, db) as notes:
+        notes.start(options.crash_server, {scenario.FAILPOINT: place})
+        doomed = notes_http.open_socket(notes.port)
+        message = notes_http.call(note("crash"), version)
+        doomed.sendall(notes_http.raw(message, version=version))
+        try:
+            answer = doomed.recv(1)
+        except ConnectionResetError:
+            answer = b""
+        check(answer == b"", "no answer from a killed server", answer)
+        check(notes.wait() == -9, "a killed server", notes.process.returncode)
+        committed = scenario.note_ids(db)
+
+        notes.start()
+        retry = once(notes.port, note("crash"), version=version)
+        note_id = scenario.check_succeeded(retry, replayed=committed != [])
+        check(scenario.note_ids(db) == [note_id], "one note", place)
+        check(committed in ([], [note_id]), "the committed note", committed)
+        return committed != []
+
+
+def a_crash_between_effect_and_receipt_leaves_one_note(options: Namespace) -> None:
+    """The handler has written its note, and what would commit it with its receipt isn't run."""
+    commit = int(options.failpoint.rpartition(":")[2])
+    for run in range(RUNS):
+        committed = crash(options, f"kill-before:{commit}", VERSIONS[run % 2])
+        check(not committed, "no effect without its receipt", run)
+
+
 def a_crash_at_any_statement_leaves_one_note(options: Namespace) -> None:
-    """The server is killed in the call: before the effect, between it and its receipt, after
-    the commit. The retry, at a new process, finds all or nothing."""
-    last = int(options.failpoint.rpartition(":")[2])
-    replays = 0
+    """Before the effect, between it and its receipt, after the commit."""
+    commit = int(options.failpoint.rpartition(":")[2])
     for run in range(RUNS):
         # Every statement in turn, up to the commit and including it.
-        statement = run % last + 1
-        version = VERSIONS[run % 2]
-        with scenario.database() as db, Server(options.server, db) as notes:
-            env = {scenario.FAILPOINT: f"kill-after:{statement}"}
-            notes.start(options.crash_server, env)
-            doomed = notes_http.open_socket(notes.port)
-            message = notes_http.call(note("crash"), version)
-            doomed.sendall(notes_http.raw(message, version=version))
-            try:
-                answer = doomed.recv(1)
-            except ConnectionResetError:
-                answer = b""
-            check(answer == b"", "no answer from a killed server", answer)
-            check(notes.wait() == -9, "a killed server", notes.process.returncode)
-            committed = scenario.note_ids(db)
-            check(len(committed) == (1 if statement == last else 0), "all or nothing", committed)
-
-            notes.start()
-            retry = once(notes.port, note("crash"), version=version)
-            check(retry["status"] == "succeeded", "a success", retry)
-            check(retry["replayed"] == bool(committed), "a replay of what is there", retry)
-            replays += retry["replayed"]
-            check(len(scenario.note_ids(db)) == 1, "one note", statement)
-    check(0 < replays < RUNS, "kills before and after the commit", replays)
+        statement = run % commit + 1
+        committed = crash(options, f"kill-after:{statement}", VERSIONS[run % 2])
+        check(committed == (statement == commit), "all after the commit alone", statement)
 
 
 def random_disconnects_double_and_lose_nothing(options: Namespace) -> None:
@@ -214,6 +223,7 @@ def main() -> None:
         a_call_that_waits_is_dropped_with_its_connection,
         three_at_once_are_one,
         other_arguments_are_refused,
+        a_crash_between_effect_and_receipt_leaves_one_note,
         a_crash_at_any_statement_leaves_one_note,
         random_disconnects_double_and_lose_nothing,
     ):

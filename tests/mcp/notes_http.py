@@ -11,6 +11,7 @@ import re
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import scenario
@@ -30,12 +31,14 @@ META = {
 
 
 def write_tokens(path: Path, tokens: dict[str, list[str]]) -> None:
-    """A token file: each token's principal is the token itself, in one account and workspace.
+    """A token file: each token's principal is its part before a slash, in one account and
+    workspace; so two tokens may be one principal's.
 
     It is replaced in one step: a server that reads it never finds half of it.
     """
     tables = [
-        f'[[token]]\ntoken = "{token}"\naccount = "acme"\nprincipal = "{token}"\n'
+        f'[[token]]\ntoken = "{token}"\naccount = "acme"\n'
+        f'principal = "{token.partition("/")[0]}"\n'
         f'workspace = "lab"\npermissions = {json.dumps(permissions)}\n'
         for token, permissions in tokens.items()
     ]
@@ -47,21 +50,24 @@ def write_tokens(path: Path, tokens: dict[str, list[str]]) -> None:
 class Server:
     """A server process on a database; the port is the same after a restart."""
 
-    def __init__(self, server: str, db: Path, tokens: dict[str, list[str]] | None = None):
+    def __init__(
+        self,
+        server: str,
+        db: Path,
+        tokens: dict[str, list[str]] | None = None,
+        flags: Sequence[str] = (),
+    ):
         self.server = server
         self.db = db
+        self.flags = list(flags)
         self.tokens = db.with_name("tokens.toml")
-        write_tokens(self.tokens, tokens or {ADA: ALL_TOOLS, BOB: ALL_TOOLS})
+        write_tokens(self.tokens, {ADA: ALL_TOOLS, BOB: ALL_TOOLS} if tokens is None else tokens)
         self.port = 0
         self.process: subprocess.Popen | None = None
 
-    def command(self, server: str) -> list[str]:
-        """The server's command, but for what HTTP needs."""
-        return scenario.serve(server, self.db)
-
     def start(self, server: str | None = None, env: dict[str, str] | None = None) -> "Server":
         """Starts it, and waits until it listens."""
-        command = self.command(server or self.server)
+        command = scenario.serve(server or self.server, self.db, *self.flags)
         command += ["--http", f"127.0.0.1:{self.port}", "--tokens", str(self.tokens)]
         self.process = subprocess.Popen(
             command,
@@ -111,10 +117,10 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(server: str, tokens: dict[str, list[str]] | None = None, **options):
+def serving(server: str, flags: Sequence[str] = ()):
     """A server on a new database."""
-    with scenario.database() as db, Server(server, db, tokens) as notes:
-        yield notes.start(**options)
+    with scenario.database() as db, Server(server, db, flags=flags) as notes:
+        yield notes.start()
 
 
 def call(arguments: dict, version: str = NEWEST, tool: str = "create_note", **meta) -> dict:

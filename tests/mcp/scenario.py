@@ -7,6 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+# The provider of external effects, and what starts its servers, are the crash tests'.
+sys.path.append(str(Path(__file__).parents[1] / "crash"))
+
 KEY = "note-request-7b025dc8"
 BODY = "Investigate the failing parser fixture."
 NOTE = {"idempotency_key": KEY, "body": BODY}
@@ -15,6 +18,7 @@ NOTE = {"idempotency_key": KEY, "body": BODY}
 FAILPOINT = "IDEMPOTENT_TOOL_FAILPOINT"
 
 RECORD_EXIT = str(Path(__file__).with_name("record_exit.py"))
+RELAY = str(Path(__file__).with_name("relay.py"))
 
 
 def options() -> argparse.Namespace:
@@ -23,18 +27,24 @@ def options() -> argparse.Namespace:
     parser.add_argument("--server", required=True, help="the notes server")
     parser.add_argument("--crash-server", required=True, help="its build with failpoints")
     parser.add_argument("--failpoint", required=True, help="what `find_failpoint.py` printed")
-    parser.add_argument("--node", help="the Node that runs the Inspector")
+    parser.add_argument("--deployments", help="the deployments server")
+    parser.add_argument("--node", help="the Node that runs the clients written for it")
     return parser.parse_args()
 
 
 def serve(server: str, db: Path, *flags: str) -> list[str]:
-    """The command that serves the notes in `db`."""
+    """The command that serves what is in `db`."""
     return [server, "serve", "--db", str(db), *flags]
 
 
 def recorded(command: list[str], exit_file: Path) -> list[str]:
     """The command, its exit code written to `exit_file`: clients keep it to themselves."""
     return [sys.executable, RECORD_EXIT, str(exit_file), *command]
+
+
+def relayed(how: str, command: list[str]) -> list[str]:
+    """The command, what becomes of its results decided by `relay.py`."""
+    return [sys.executable, RELAY, how, *command]
 
 
 @contextlib.contextmanager
@@ -86,24 +96,3 @@ def check_rejected(reply: dict, code: str) -> None:
     check(reply["retryable"] is False, "not retryable", reply)
     check(bool(reply["next_action"]), "a next action", reply)
     check(BODY not in str(reply) and KEY not in str(reply), "no value of the caller", reply)
-
-
-# Arguments that are refused, the code, and the paths that the details must name.
-REFUSED = [
-    ({"idempotency_key": KEY, "body": "Another body"}, "payload_conflict", None),
-    ({"body": BODY}, "invalid_key", None),
-    ({"idempotency_key": " ", "body": BODY}, "invalid_key", None),
-    (
-        {"idempotency_key": "k", "body": "", "pinned": 7, "colour": "red"},
-        "invalid_arguments",
-        {"/body", "/pinned", "/colour"},
-    ),
-]
-
-
-def check_refused(reply: dict, code: str, paths: set[str] | None) -> None:
-    """The reply to one of `REFUSED`."""
-    check_rejected(reply, code)
-    if paths is not None:
-        named = {detail["path"] for detail in reply["error"]["details"]}
-        check(named == paths, f"each of {paths}", named)

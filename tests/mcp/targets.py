@@ -1,6 +1,6 @@
-"""What a client connects to: the notes server on standard streams, or over HTTP.
+"""What a client connects to: an example's server on standard streams, or over HTTP.
 
-Each scenario runs on both. A target is a command to start or a URL to call, on one database.
+Each situation is tried on both. A target is a command to start or a URL to call, on one database.
 """
 
 import dataclasses
@@ -20,10 +20,29 @@ class Target:
     command: list[str] | None = None
     env: dict[str, str] | None = None
     url: str | None = None
+    headers: dict[str, str] | None = None
+
+
+@dataclasses.dataclass
+class Example:
+    """A server's program, its build that can kill itself, and what it is started with."""
+
+    server: str
+    db: Path
+    tools: list[str]
+    flags: list[str] = dataclasses.field(default_factory=list)
+    crash_server: str | None = None
+    failpoint: str | None = None
+
+    @staticmethod
+    def notes(options: Namespace, db: Path) -> "Example":
+        doomed = {"crash_server": options.crash_server, "failpoint": options.failpoint}
+        return Example(options.server, db, notes_http.ALL_TOOLS, **doomed)
 
     @property
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {notes_http.ADA}"}
+    def doomed_env(self) -> dict[str, str]:
+        """Has it killed between the commit of its first call and the answer."""
+        return {scenario.FAILPOINT: self.failpoint}
 
 
 class Stdio:
@@ -31,10 +50,9 @@ class Stdio:
 
     name = "stdio"
 
-    def __init__(self, options: Namespace, db: Path):
-        self.options = options
-        self.db = db
-        self.exit_file = db.with_name("exit")
+    def __init__(self, example: Example):
+        self.example = example
+        self.exit_file = example.db.with_name("exit")
 
     def __enter__(self) -> "Stdio":
         return self
@@ -45,13 +63,19 @@ class Stdio:
     def serve(self, *denied: str) -> Target:
         """A server that denies these tools."""
         flags = [flag for tool in denied for flag in ("--deny", tool)]
-        return Target(command=scenario.serve(self.options.server, self.db, *flags))
+        return Target(command=self.command(self.example.server) + flags)
+
+    def serve_relayed(self, how: str) -> Target:
+        """A server whose results pass through `relay.py`."""
+        return Target(command=scenario.relayed(how, self.command(self.example.server)))
 
     def serve_doomed(self) -> Target:
         """A server that is killed between the commit of its first call and the answer."""
-        command = scenario.serve(self.options.crash_server, self.db)
-        env = {scenario.FAILPOINT: self.options.failpoint}
-        return Target(command=scenario.recorded(command, self.exit_file), env=env)
+        command = scenario.recorded(self.command(self.example.crash_server), self.exit_file)
+        return Target(command=command, env=self.example.doomed_env)
+
+    def command(self, server: str) -> list[str]:
+        return scenario.serve(server, self.example.db, *self.example.flags)
 
     def check_killed(self) -> None:
         code = int(self.exit_file.read_text())
@@ -63,34 +87,38 @@ class Http:
 
     name = "http"
 
-    def __init__(self, options: Namespace, db: Path):
-        self.options = options
-        self.notes = notes_http.Server(options.server, db)
+    def __init__(self, example: Example):
+        self.example = example
+        self.server = notes_http.Server(example.server, example.db, {}, example.flags)
 
     def __enter__(self) -> "Http":
         return self
 
     def __exit__(self, failure: type | None, *_: object) -> None:
-        with self.notes:
-            if failure is None and self.notes.is_alive():
-                check(self.notes.end() == 0, "an orderly end", self.notes.process.returncode)
+        with self.server as server:
+            if failure is None and server.is_alive():
+                check(server.end() == 0, "an orderly end", server.process.returncode)
 
     def serve(self, *denied: str) -> Target:
         """A server that denies these tools, from now on."""
-        permitted = [tool for tool in notes_http.ALL_TOOLS if tool not in denied]
-        notes_http.write_tokens(self.notes.tokens, {notes_http.ADA: permitted})
-        if not self.notes.is_alive():
-            self.notes.start()
-        return Target(url=self.notes.url)
+        permitted = [tool for tool in self.example.tools if tool not in denied]
+        notes_http.write_tokens(self.server.tokens, {notes_http.ADA: permitted})
+        if not self.server.is_alive():
+            self.server.start()
+        return self.target()
 
     def serve_doomed(self) -> Target:
         """A server that is killed between the commit of its first call and the answer."""
-        env = {scenario.FAILPOINT: self.options.failpoint}
-        self.notes.start(self.options.crash_server, env)
-        return Target(url=self.notes.url)
+        notes_http.write_tokens(self.server.tokens, {notes_http.ADA: self.example.tools})
+        self.server.start(self.example.crash_server, self.example.doomed_env)
+        return self.target()
+
+    def target(self) -> Target:
+        headers = {"Authorization": f"Bearer {notes_http.ADA}"}
+        return Target(url=self.server.url, headers=headers)
 
     def check_killed(self) -> None:
-        code = self.notes.wait()
+        code = self.server.wait()
         check(code == -signal.SIGKILL, "a server ended by SIGKILL", code)
 
 

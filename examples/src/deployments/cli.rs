@@ -10,7 +10,11 @@ use super::{
     tools::{self, Halts, Provider},
 };
 use crate::support::{
-    self, Outcome, http, identity::Target, stdio, tokens::Tokens, tools::ToolServer,
+    self, Outcome,
+    http::{self, HttpArgs},
+    identity::Target,
+    stdio,
+    tools::ToolServer,
 };
 
 /// Deployments at a provider outside the database, started once whatever gets lost.
@@ -33,12 +37,8 @@ enum Command {
         /// The provider's address, as `deployments provider` prints it
         #[arg(long)]
         provider: String,
-        /// Serve over HTTP at this address instead; the endpoint is `/mcp`
-        #[arg(long, value_name = "ADDRESS", requires = "tokens")]
-        http: Option<SocketAddr>,
-        /// Who may call over HTTP, and what: `[[token]]` tables
-        #[arg(long, value_name = "FILE", requires = "http")]
-        tokens: Option<PathBuf>,
+        #[command(flatten)]
+        http: HttpArgs,
         #[command(flatten)]
         halts: Halts,
     },
@@ -69,21 +69,21 @@ fn run(command: Command) -> Outcome {
             Command::Serve {
                 target,
                 provider,
-                http: address,
-                tokens: path,
+                http,
                 halts,
             } => {
+                let endpoint = http.endpoint()?;
                 let store = target.store()?;
                 tools::create_table(&store)?;
                 let provider = Provider::new(&provider, halts)?;
-                let (Some(address), Some(path)) = (address, path) else {
+                let Some(endpoint) = endpoint else {
                     let tools = tools::toolbox(&store, provider)?;
                     return stdio::serve("deployments", tools, target.caller()?).await;
                 };
                 let tools = tools::toolbox_for_tokens(&store, provider)?;
                 let adapter = Adapter::new(tools.clone(), |context| ready(http::caller(&context)));
                 let server = ToolServer::new("deployments", adapter)?;
-                http::serve(server, Tokens::open(path)?, address).await?;
+                http::serve(server, endpoint).await?;
                 tools.shut_down(stdio::SHUT_DOWN).await;
                 Ok(())
             }

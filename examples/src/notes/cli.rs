@@ -1,13 +1,13 @@
 //! The command line of the notes example.
 
-use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{error::Error, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 use idempotent_tool::{Caller, EmptyScope, Scope, SqliteStore};
 use serde_json::Value;
 
 use super::{demo, server, tools};
-use crate::support::{self, tokens::Tokens};
+use crate::support::{self, http::HttpArgs};
 
 /// Notes that an agent can create again after a lost answer, without a second note.
 ///
@@ -22,22 +22,12 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve MCP on standard input and output, or over HTTP
+    #[command(mut_arg("deny", |deny| deny.conflicts_with("http")))]
     Serve {
         #[command(flatten)]
         target: Target,
-        /// Serve over HTTP at this address instead, to requests for local host names; the
-        /// endpoint is `/mcp`
-        #[arg(
-            long,
-            value_name = "ADDRESS",
-            requires = "tokens",
-            conflicts_with_all = ["account", "principal", "workspace", "deny"]
-        )]
-        http: Option<SocketAddr>,
-        /// Who may call over HTTP, and what: `[[token]]` tables of `token`, `account`,
-        /// `principal`, `workspace` and `permissions`, read again when the file changes
-        #[arg(long, value_name = "FILE", requires = "http")]
-        tokens: Option<PathBuf>,
+        #[command(flatten)]
+        http: HttpArgs,
     },
     /// Make one call and print the reply
     Call {
@@ -115,18 +105,13 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
     match cli.command {
         None => demo::run(),
-        Some(Command::Serve {
-            target,
-            http: Some(address),
-            tokens: Some(tokens),
-        }) => {
-            let tokens = Tokens::open(tokens)?;
+        Some(Command::Serve { target, http }) => {
+            let endpoint = http.endpoint()?;
             let store = target.store()?;
-            let tools = tools::toolbox_for_tokens(&store)?;
-            server::serve_http(store, tools, tokens, address)
-        }
-        Some(Command::Serve { target, .. }) => {
-            let store = target.store()?;
+            if let Some(endpoint) = endpoint {
+                let tools = tools::toolbox_for_tokens(&store)?;
+                return server::serve_http(store, tools, endpoint);
+            }
             let tools = tools::toolbox(&store, target.revoked())?;
             server::serve_stdio(store, tools, target.caller()?)
         }

@@ -1,6 +1,6 @@
 //! The MCP server: our tools and a plain one in the same listing.
 
-use std::{error::Error, net::SocketAddr};
+use std::error::Error;
 
 use idempotent_tool::{
     Caller, SqliteStore, Toolbox,
@@ -15,8 +15,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::support::{
-    http,
-    tokens::{Permissions, Tokens},
+    http::{self, Endpoint},
+    tokens::Permissions,
 };
 
 /// A server of notes.
@@ -153,7 +153,7 @@ pub fn serve_stdio(
     })
 }
 
-/// Serves MCP over HTTP to the callers in `tokens` until the process is told to end.
+/// Serves MCP over HTTP to the callers of `endpoint` until the process is told to end.
 ///
 /// # Errors
 ///
@@ -161,13 +161,12 @@ pub fn serve_stdio(
 pub fn serve_http(
     store: SqliteStore,
     tools: Toolbox,
-    tokens: Tokens,
-    address: SocketAddr,
+    endpoint: Endpoint,
 ) -> Result<(), Box<dyn Error>> {
     // The last handles of the store go with it: what has begun is committed then.
     let server = Notes::new(store, tools, Identity::Request)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(http::serve(server, tokens, address))
+    runtime.block_on(http::serve(server, endpoint))
 }

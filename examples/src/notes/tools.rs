@@ -41,8 +41,8 @@ pub fn create_note_v1(
     insert(tx, &body, false)
 }
 
-/// Create a note in the caller's project: writes one row with its `body`, which stays on top
-/// of the list if it is `pinned`. Returns the id of the note.
+/// Create a note: writes its `body` to the caller's project, listed first if `pinned`.
+/// Returns its id.
 ///
 /// # Errors
 ///

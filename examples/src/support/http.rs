@@ -1,15 +1,16 @@
 //! Streamable HTTP: authentication, limits and an orderly end around the MCP server.
 
-use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::Body,
     extract::{Request, State},
-    http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE, request::Parts},
+    http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE, request::Parts, uri::Authority},
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
+use clap::Args;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::server::conn::http1;
 use hyper_util::{
@@ -27,10 +28,60 @@ use rmcp::{
 };
 use tokio::{net::TcpListener, sync::Semaphore};
 
-use super::{Outcome, tokens::Tokens};
+use super::{
+    Outcome,
+    tokens::{Tokens, TokensError},
+};
 
-/// Pages that a browser on this machine may call from; the SDK's own default lets requests
-/// for this machine's names alone pass, so that no other page can reach the server.
+/// Whether to serve over HTTP, where, and to whom.
+#[derive(Debug, Args)]
+pub struct HttpArgs {
+    /// Serve over HTTP at this address instead; the endpoint is `/mcp`
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        requires = "tokens",
+        conflicts_with_all = ["account", "principal", "workspace"]
+    )]
+    http: Option<SocketAddr>,
+    /// Who may call over HTTP, and what: `[[token]]` tables of `token`, `account`,
+    /// `principal`, `workspace` and `permissions`, read again when the file changes
+    #[arg(long, value_name = "FILE", requires = "http")]
+    tokens: Option<PathBuf>,
+    /// Answer requests for this host name as well as for this machine's own, on any port
+    /// unless one is given; may be repeated
+    #[arg(long = "allowed-host", value_name = "HOST", requires = "http")]
+    allowed_hosts: Vec<Authority>,
+}
+
+impl HttpArgs {
+    /// What to serve at; nothing if standard input and output are served.
+    ///
+    /// # Errors
+    ///
+    /// When the token file can't be read, or is not what it should be.
+    pub fn endpoint(self) -> Result<Option<Endpoint>, TokensError> {
+        let (Some(address), Some(tokens)) = (self.http, self.tokens) else {
+            return Ok(None);
+        };
+        Ok(Some(Endpoint {
+            address,
+            allowed_hosts: self.allowed_hosts,
+            tokens: Tokens::open(tokens)?,
+        }))
+    }
+}
+
+/// Where a server answers, and to whom.
+#[derive(Debug)]
+pub struct Endpoint {
+    address: SocketAddr,
+    allowed_hosts: Vec<Authority>,
+    tokens: Tokens,
+}
+
+/// Pages that a browser may call from. With the SDK's check of the host name, no page of
+/// another site can reach the server.
 const LOCAL_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 
 /// What one client, and all of them together, may use.
@@ -69,25 +120,31 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds `address` for `handler`, to the callers in `tokens`.
+    /// Binds the address of `endpoint` for `handler`.
     ///
     /// # Errors
     ///
     /// When the address can't be bound.
     pub async fn bind(
-        address: SocketAddr,
         handler: impl ServerHandler + Clone,
-        tokens: Tokens,
+        endpoint: Endpoint,
         limits: Limits,
     ) -> std::io::Result<Self> {
+        let Endpoint {
+            address,
+            allowed_hosts,
+            tokens,
+        } = endpoint;
         let listener = TcpListener::bind(address).await?;
         // No protocol sessions: a call needs nothing but itself, on every version, so a
         // client goes on after a restart of the server, and no stream can be taken over.
-        let config = StreamableHttpServerConfig::default()
+        let mut config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_json_response(true)
             .with_max_request_body_bytes(limits.body)
             .with_allowed_origins(LOCAL_ORIGINS);
+        let allowed_hosts = allowed_hosts.iter().map(ToString::to_string);
+        config.allowed_hosts.extend(allowed_hosts);
         let mcp = StreamableHttpService::new(
             move || Ok(handler.clone()),
             Arc::new(NeverSessionManager::default()),
@@ -247,12 +304,8 @@ pub fn caller(context: &RequestContext<RoleServer>) -> Result<Caller, Unidentifi
 /// # Errors
 ///
 /// When the server can't start.
-pub async fn serve(
-    handler: impl ServerHandler + Clone,
-    tokens: Tokens,
-    address: SocketAddr,
-) -> Outcome {
-    let server = Server::bind(address, handler, tokens, Limits::default()).await?;
+pub async fn serve(handler: impl ServerHandler + Clone, endpoint: Endpoint) -> Outcome {
+    let server = Server::bind(handler, endpoint, Limits::default()).await?;
     let end = told_to_end()?;
     eprintln!("serving MCP at http://{}/mcp", server.address()?);
     server.run(end).await;

@@ -211,9 +211,12 @@ impl Adapter {
             .get_progress_token()
             .filter(|_| is_external)
             .map(|token| (token, context.peer.clone()));
+        // What a client declared for a whole session doesn't count: sessions belong to older
+        // protocols, which don't have the extension.
         let may_be_task = self.tasks
             && is_external
             && context
+                .meta
                 .client_capabilities()
                 .is_some_and(|declared| declared.supports_tasks());
         let caller = match (self.identify)(context).await {

@@ -77,62 +77,44 @@ const RUST_SECTIONS: [&str; 5] = [
 
 /// The description of a transactional tool: its doc comment, then how to call it.
 pub(crate) fn transactional(doc_comment: &str, retention: Duration, key_place: KeyPlace) -> String {
-    let doc_comment = for_callers(doc_comment);
-    let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
-    let retention = words(retention);
-    let how_to_call = match key_place {
-        KeyPlace::Argument => format!(
-            "`idempotency_key` names one intended action. Generate a new one, such as a UUID, \
-             before the first attempt of each new action. Every attempt of one intended action \
-             reuses the same key and the same arguments: after a time-out, a lost connection or \
-             an answer that you did not see, repeat the call exactly, because a new key carries \
-             the action out a second time. If you don't know whether a call took effect, that \
-             repeated call tells: it returns the recorded result if the action happened, and \
-             carries it out if it did not. A key stays valid for {retention} after the action; \
-             then it is refused, not executed again. Keep the key with the arguments, and the \
-             `operation_id` of the reply, in whatever you persist or hand over to another agent."
-        ),
-        KeyPlace::Beside => format!(
-            "Each call carries, beside its arguments, an idempotency key that the host \
-             generates: it names one intended action. Every attempt of one intended action \
-             reuses the same key and the same arguments. After a time-out or a lost connection \
-             the host repeats the call with both, which returns the recorded result if the \
-             action happened, and carries it out if it did not. A key stays valid for \
-             {retention} after the action; then it is refused, not executed again. Keep the \
-             `operation_id` of the reply in whatever you persist or hand over to another agent."
-        ),
-    };
-    format!("{doc_comment}{separator}{how_to_call}")
+    let inspect = ": it returns the recorded result, or acts if there is none.";
+    keyed(doc_comment, retention, key_place, inspect)
 }
 
 /// The description of an external tool: its doc comment, then how to call it.
 pub(crate) fn external(doc_comment: &str, retention: Duration, key_place: KeyPlace) -> String {
+    let inspect = format!(
+        ". Ask {GET_OPERATION} with the `operation_id` while the outcome is open or unknown."
+    );
+    keyed(doc_comment, retention, key_place, &inspect)
+}
+
+/// The doc comment, then the rules of the key; `inspect` ends the sentence on repeated calls.
+///
+/// Every listing repeats this and every model reads it before it calls anything, so it is
+/// short: linters of listings want no more than 500 characters, the doc comment included.
+fn keyed(doc_comment: &str, retention: Duration, key_place: KeyPlace, inspect: &str) -> String {
     let doc_comment = for_callers(doc_comment);
     let separator = if doc_comment.is_empty() { "" } else { "\n\n" };
     let retention = words(retention);
-    let key = match key_place {
-        KeyPlace::Argument => {
-            "`idempotency_key` names one intended action. Generate a new one, such as a UUID, \
-             before the first attempt of each new action. Every attempt of one intended action \
-             reuses the same key and the same arguments: after a time-out, a lost connection or \
-             an answer that you did not see, repeat the call exactly, because a new key carries \
-             the action out a second time."
-        }
-        KeyPlace::Beside => {
-            "Each call carries, beside its arguments, an idempotency key that the host \
-             generates: it names one intended action. Every attempt of one intended action \
-             reuses the same key and the same arguments. After a time-out or a lost connection \
-             the host repeats the call with both."
-        }
+    let (key, repeat, keep) = match key_place {
+        KeyPlace::Argument => (
+            "Make a new `idempotency_key`, such as a UUID, before the first attempt of each \
+             intended action. Every attempt of it reuses the same key and the same arguments; \
+             a new key would do it twice.",
+            "repeat the call exactly",
+            "key, arguments and `operation_id`",
+        ),
+        KeyPlace::Beside => (
+            "The host sends an idempotency key beside the arguments, a new one for each intended \
+             action. Every attempt of it reuses the same key and the same arguments.",
+            "the host repeats the call with both",
+            "the `operation_id`",
+        ),
     };
     format!(
-        "{doc_comment}{separator}{key} The action may take longer than the call: with `accepted` \
-         or `running`, ask {GET_OPERATION} with the reply's `operation_id` until it ends. With \
-         `outcome_unknown` the action may or may not have happened: ask {GET_OPERATION}, and do \
-         what `next_action` says; never use a new key for it. A key stays valid for {retention} \
-         after the action; then it is refused, not executed again. Keep the key with the \
-         arguments, and the `operation_id` of the reply, in whatever you persist or hand over to \
-         another agent."
+        "{doc_comment}{separator}{key} After a time-out or a lost answer, {repeat}{inspect} \
+         A key stays valid for {retention}. Persist and hand over {keep}."
     )
 }
 
@@ -163,7 +145,7 @@ pub(crate) fn cancel_operation(results: &[&Value]) -> ToolDescription {
         name: CANCEL_OPERATION.into(),
         title: Some("Cancel operation".into()),
         description: "Ask that an operation is stopped, by the `operation_id` that a reply gave. \
-            One that has not begun is `cancelled`. One that has begun is `cancel_requested`: \
+            Returns its state. One that has not begun is `cancelled`. One that has begun is `cancel_requested`: \
             nothing more is started, but what was sent may still take effect; ask \
             get_operation how it ended. One that has ended stays as it is."
             .into(),
@@ -243,31 +225,58 @@ mod tests {
         assert_eq!(for_callers(doc_comment), "Pay.\n\n# Limits\n\nA million.");
     }
 
+    const WEEK: Duration = Duration::from_hours(7 * 24);
+
     #[test]
-    fn the_description_says_the_four_things() {
-        let description = transactional(
-            "Create a note.\n",
-            Duration::from_hours(7 * 24),
-            KeyPlace::Argument,
-        );
-        assert!(description.starts_with("Create a note.\n\n`idempotency_key` names"));
-        for part in [
-            "Generate a new one, such as a UUID, before the first attempt of each new action",
-            "Every attempt of one intended action reuses the same key and the same arguments",
+    fn the_description_says_what_a_caller_must_know() {
+        let both = [
+            "Make a new `idempotency_key`, such as a UUID, before the first attempt of each \
+             intended action",
+            "Every attempt of it reuses the same key and the same arguments; a new key would do it \
+             twice",
+            "repeat the call exactly",
             "valid for 7 days",
-            "that repeated call tells",
+            "Persist and hand over key, arguments and `operation_id`",
+        ];
+        for (description, inspect) in [
+            (
+                transactional("Create a note.\n", WEEK, KeyPlace::Argument),
+                "it returns the recorded result, or acts if there is none",
+            ),
+            (
+                external("Create a note.\n", WEEK, KeyPlace::Argument),
+                "Ask get_operation with the `operation_id` while the outcome is open or unknown",
+            ),
         ] {
-            assert!(description.contains(part), "{part}");
+            assert!(description.starts_with("Create a note.\n\nMake a new `idempotency_key`"));
+            for part in both.into_iter().chain([inspect]) {
+                assert!(description.contains(part), "{part}: {description}");
+            }
+            let lowercase = description.to_lowercase();
+            assert!(!lowercase.contains("unique for every request"));
         }
-        assert!(
-            !description
-                .to_lowercase()
-                .contains("unique for every request")
-        );
-        let bare = transactional("", Duration::from_secs(1), KeyPlace::Argument);
-        assert!(bare.starts_with("`idempotency_key`"));
-        let beside = transactional("", Duration::from_secs(1), KeyPlace::Beside);
+    }
+
+    #[test]
+    fn a_key_beside_the_arguments_is_no_argument() {
+        let beside = transactional("", WEEK, KeyPlace::Beside);
+        assert!(beside.starts_with("The host sends"), "{beside}");
         assert!(beside.contains("reuses the same key and the same arguments"));
         assert!(!beside.contains("idempotency_key"));
+    }
+
+    #[test]
+    fn a_description_leaves_room_for_a_doc_comment() {
+        const ROOM: usize = 80;
+        let default = Duration::from_hours(30 * 24);
+        for place in [KeyPlace::Argument, KeyPlace::Beside] {
+            for description in [
+                transactional("", default, place),
+                external("", default, place),
+            ] {
+                let length = description.len();
+                assert!(length + ROOM < 500, "{length}: {description}");
+            }
+        }
     }
 }
