@@ -20,6 +20,10 @@ pub fn write_note(tx: &Tx, body: String) -> Result<i64, Failure> {
 }
 
 /// Writes a note and then refuses it.
+///
+/// # Errors
+///
+/// Always.
 #[idempotent_tool(operation = "refuse_note:v1", deadline = "60s")]
 pub fn refuse_note(tx: &Tx, body: String) -> Result<(), Failure> {
     tx.execute(
