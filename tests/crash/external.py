@@ -157,16 +157,15 @@ def stopped_before_lease_check(lab: Lab, tool: str) -> None:
     if tool != UNAIDED:
         check(lab.requests() == requests, "nothing sent by the stale worker", lab.requests())
         check_truth(lab, reply, "succeeded", 1)
-    elif lab.requests() == 0:
-        # Its time was over before it could say more, or it said that it had sent nothing.
-        check(reply["status"] in ("outcome_unknown", "failed"), "no effect", reply)
-        check_truth(lab, reply, reply["status"], 0)
-    else:
-        # It said that it had sent nothing, in time for another attempt under a new lease.
-        reply = server.follow(operation_id, lambda reply: reply["status"] == "succeeded")
-        check_truth(lab, reply, "succeeded", 1)
-        outcomes = [attempt["outcome"] for attempt in reply["attempts"]]
-        check(outcomes == ["not_applied", "succeeded"], "a stale attempt that sent nothing", reply)
+        return
+    # Its time was over before it could say more, or it has said that it had sent nothing.
+    check(reply["status"] in ("outcome_unknown", "failed"), "no effect", reply)
+    check_truth(lab, reply, reply["status"], 0)
+    check(lab.requests() == 0, "nothing sent", lab.requests())
+    if reply["status"] == "failed":
+        # That settles it, and the same key runs it again.
+        check(reply["retryable"] is True, "that it may run again", reply)
+        check_truth(lab, server.recover(tool, ORDER), "succeeded", 1)
         check(lab.requests() == 1, "one request", lab.requests())
 
 

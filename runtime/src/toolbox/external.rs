@@ -25,7 +25,7 @@ use crate::{
         id::OperationId,
         identity::Identity,
         record::{NewOperation, Record, RecordedError},
-        state::{self, Event, Failed, Operation, Origin, State},
+        state::{self, By, Event, Failed, Operation, Origin, State},
     },
     reply::{CANCEL_OPERATION, GET_OPERATION, Reply, inspection::Inspection, rejection::Rejection},
     request::{
@@ -153,6 +153,7 @@ impl Inner {
         let until = call.started.saturating_add(tool.declared.wait);
         // What this call did itself is not replayed; it starts one run at most.
         let mut started = false;
+        let mut waited = false;
         loop {
             let changes = executor.changes(operation_id);
             let record = self.backend.load(operation_id).await.map_err(storage)?;
@@ -175,7 +176,11 @@ impl Inner {
             {
                 record = now; // Or it was heard of after all.
             }
-            if alone && !started && may_start(tool, &record) && !executor.is_stopping() {
+            // The failure of a run that it has waited for is its answer, as it is the run's
+            // own caller's.
+            let failed = record.operation.state == State::Failed(Failed::NothingApplied);
+            let may_start = may_start(tool, &record) && !(waited && failed);
+            if alone && !started && may_start && !executor.is_stopping() {
                 started = true;
                 start(executor, tool, record, Arc::clone(&arguments), call);
                 continue;
@@ -192,6 +197,7 @@ impl Inner {
                 return Ok(view::reply(tool, &record, !started, executor.now()));
             }
             executor.wait_for_change(changes, until, POLL).await;
+            waited = true;
         }
     }
 
@@ -421,6 +427,7 @@ fn start(
         ),
         run_until: executor.now().plus(remains),
         may_send: true,
+        by: By::Key,
         record,
     };
     executor.start(move |parts| Run::new(parts, plan), id);

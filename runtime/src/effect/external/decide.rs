@@ -15,7 +15,7 @@ use crate::{
     operation::{
         id::AttemptId,
         record::{AttemptOutcome, AttemptRecord, Ends, Lease, Record, RecordedError},
-        state::{Event, Failed, Origin, Refusal, Report, Resend, Run, State, Verdict},
+        state::{By, Event, Failed, Origin, Refusal, Report, Resend, Run, State, Verdict},
     },
 };
 
@@ -33,6 +33,17 @@ pub(crate) struct Terms {
     retention: Duration,
     tombstone: Duration,
     keep_request: bool,
+}
+
+/// An attempt that is about to begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning {
+    pub(crate) attempt_id: AttemptId,
+    pub(crate) lease: Lease,
+    pub(crate) run_until: Timestamp,
+    /// The attempts that the run has seen.
+    pub(crate) seen: u32,
+    pub(crate) by: By,
 }
 
 /// What an attempt that ended leaves to be recorded.
@@ -72,19 +83,23 @@ impl Terms {
     pub(crate) fn begin(
         &self,
         record: &mut Record,
-        attempt_id: AttemptId,
-        lease: Lease,
-        run_until: Timestamp,
+        beginning: Beginning,
         request: &str,
-        seen: u32,
     ) -> Result<(), Refusal> {
+        let Beginning {
+            attempt_id,
+            lease,
+            run_until,
+            seen,
+            by,
+        } = beginning;
         let latest = record.attempts.last();
         if latest.is_some_and(|latest| latest.attempt_id == attempt_id) {
             return Ok(()); // The commit was lost and happened.
         }
         let now = lease.began;
         let resend = self.resend(record, now);
-        self.step(record, Event::Begin { seen, resend }, now)?;
+        self.step(record, Event::Begin { seen, by, resend }, now)?;
         record.attempts.push(AttemptRecord {
             number: record.operation.attempts,
             attempt_id,
@@ -118,6 +133,7 @@ impl Terms {
             attempt,
             report,
             run,
+            again: self.recovery.again(),
         };
         self.step(record, event, lease.began)?;
         if let Some(recorded) = record.attempts.iter_mut().find(|it| it.number == attempt) {

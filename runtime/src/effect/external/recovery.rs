@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{clock::Timestamp, effect::external::inquiry::AskFn, operation::state::Resend};
+use crate::{
+    clock::Timestamp,
+    effect::external::inquiry::AskFn,
+    operation::state::{By, Resend},
+};
 
 /// What a request may need, beyond its attempt's time-out, to reach a provider whose key
 /// is about to be forgotten.
@@ -116,6 +120,17 @@ impl Recovery {
                 }
             }
             Self::Reconcile { .. } | Self::Inspect => Resend::Forbidden,
+        }
+    }
+
+    /// Who has an operation tried again that was in doubt, once its own late attempts have
+    /// said that nothing was applied.
+    ///
+    /// Under `inspect` somebody has been told to look, and may be about to act on it.
+    pub(crate) fn again(self) -> By {
+        match self {
+            Self::ProviderKey { .. } | Self::Reconcile { .. } => By::Itself,
+            Self::Inspect => By::Key,
         }
     }
 

@@ -22,9 +22,10 @@ use crate::{
     operation::{
         id::OperationId,
         record::Record,
-        state::{Origin, State},
+        state::{By, Origin, State},
     },
     request::{caller::Caller, scope::Scope},
+    store::DuePlace,
 };
 
 /// The rest between two looks at what is due: other processes record operations too.
@@ -183,6 +184,10 @@ pub(crate) fn start_recovery(
         ),
         run_until: record.run_until,
         may_send,
+        by: match record.operation.origin {
+            Origin::Call => By::Key,
+            Origin::Enqueued => By::Itself,
+        },
         record,
     };
     executor.start(move |parts| Run::new(parts, plan), id);

@@ -17,6 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 enum Turn {
     /// Somebody sends the same key.
     Call,
+    /// A run goes on by itself.
+    GoOn,
     Work,
     Send(u8),
     Report(u8, Report),
@@ -37,6 +39,8 @@ struct World {
     record: Record,
     now: Timestamp,
     attempts: Vec<Attempt>,
+    /// Attempts were in doubt, and nobody has called with the key since.
+    doubted: bool,
     /// Attempts whose requests have left and are not known to be without effect.
     unaccounted: BTreeSet<u32>,
 }
@@ -74,6 +78,7 @@ impl World {
             },
             now,
             attempts: Vec::new(),
+            doubted: false,
             unaccounted: BTreeSet::new(),
         }
     }
@@ -92,8 +97,9 @@ impl World {
         let _refused = match turn {
             Turn::Call => {
                 let _held = self.expire();
-                self.begin()
+                self.begin(By::Key)
             }
+            Turn::GoOn => self.begin(By::Itself),
             Turn::Work => {
                 let seen = self.record.due_at;
                 let (terms, now) = (self.terms, self.now);
@@ -119,7 +125,9 @@ impl World {
             }
         };
         let after = self.record.operation.state;
-        let again = before == State::Failed(Failed::NothingApplied) && after == State::Attempting;
+        let again = before == State::Failed(Failed::NothingApplied)
+            && after == State::Attempting
+            && matches!(turn, Turn::Call);
         assert!(
             !before.is_final() || before == after || again,
             "{before:?} became {after:?}"
@@ -131,13 +139,23 @@ impl World {
         self.terms.expire(&mut self.record, self.now)
     }
 
-    fn begin(&mut self) -> Result<(), Refusal> {
+    fn begin(&mut self, by: By) -> Result<(), Refusal> {
         let lease = self.lease();
-        let seen = self.record.operation.attempts;
-        let until = self.now.plus(Duration::from_secs(30));
-        let id = AttemptId::generate();
-        self.terms
-            .begin(&mut self.record, id, lease, until, "{}", seen)?;
+        let beginning = Beginning {
+            attempt_id: AttemptId::generate(),
+            lease,
+            run_until: self.now.plus(Duration::from_secs(30)),
+            seen: self.record.operation.attempts,
+            by,
+        };
+        self.terms.begin(&mut self.record, beginning, "{}")?;
+        match by {
+            By::Key => self.doubted = false,
+            By::Itself => assert!(
+                !self.doubted || self.terms.recovery != Recovery::Inspect,
+                "sent by itself after it was in doubt"
+            ),
+        }
         self.attempts.push(Attempt {
             number: self.record.operation.attempts,
             lease,
@@ -190,7 +208,7 @@ impl World {
             .report(&mut self.record, attempt.number, &ended, Run::Ends, lease)
     }
 
-    fn check_record(&self) {
+    fn check_record(&mut self) {
         let record = &self.record;
         let state = record.operation.state;
         assert_eq!(record.ends.is_some(), state.is_final(), "{state:?}");
@@ -210,6 +228,7 @@ impl World {
         );
         let number = u32::try_from(record.attempts.len()).unwrap();
         assert_eq!(number, record.operation.attempts);
+        self.doubted |= !record.operation.in_doubt.is_empty();
     }
 }
 
@@ -222,6 +241,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     ];
     let turn = prop_oneof![
         3 => Just(Turn::Call),
+        2 => Just(Turn::GoOn),
         2 => Just(Turn::Work),
         4 => any::<u8>().prop_map(Turn::Send),
         3 => (any::<u8>(), report).prop_map(|(which, report)| Turn::Report(which, report)),
