@@ -38,6 +38,8 @@ pub enum RecoveryDeclaration {
     ProviderKey {
         /// How long the provider knows a key.
         window: Duration,
+        /// What to check past it, and where.
+        instruction: Option<&'static str>,
     },
     /// `reconcile(path, settle = "…")`.
     Reconcile {
@@ -45,6 +47,8 @@ pub enum RecoveryDeclaration {
         ask: Ask,
         /// How old the last send must be.
         settle: Duration,
+        /// What to check while the provider can't tell, and where.
+        instruction: Option<&'static str>,
     },
     /// `inspect = "…"`.
     Inspect {
@@ -70,9 +74,19 @@ impl RecoveryDeclaration {
     /// What it allows.
     pub(crate) fn recovery(self) -> Recovery {
         match self {
-            Self::ProviderKey { window } => Recovery::ProviderKey { window },
+            Self::ProviderKey { window, .. } => Recovery::ProviderKey { window },
             Self::Reconcile { settle, .. } => Recovery::Reconcile { settle },
             Self::Inspect { .. } => Recovery::Inspect,
+        }
+    }
+
+    /// What to check, and where, if it says so.
+    pub(crate) fn instruction(self) -> Option<&'static str> {
+        match self {
+            Self::ProviderKey { instruction, .. } | Self::Reconcile { instruction, .. } => {
+                instruction
+            }
+            Self::Inspect { instruction } => Some(instruction),
         }
     }
 }

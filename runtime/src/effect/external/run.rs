@@ -341,10 +341,14 @@ impl Run {
             .bounded(ask(inquiry), now.saturating_add(timeout))
             .await
             .unwrap_or_else(|stopped| Err(stopped.into_error()));
+        let for_good = matches!(answer, Ok(Reconciled::Undeterminable));
         let (verdict, result) = self.judge(answer, settled);
         if verdict == Verdict::Undetermined {
             if !self.plan.may_send {
                 return None; // A worker asks again when it is due.
+            }
+            if for_good {
+                return self.end(record).await;
             }
             let now = self.monotonic();
             let Some(pause) = self.plan.budget.delay(now, None, random()) else {
@@ -386,7 +390,9 @@ impl Run {
                 }
             },
             Ok(Reconciled::NotApplied) if settled => (Verdict::NotApplied, None),
-            Ok(Reconciled::NotApplied | Reconciled::Undetermined) => (Verdict::Undetermined, None),
+            Ok(Reconciled::NotApplied | Reconciled::Undetermined | Reconciled::Undeterminable) => {
+                (Verdict::Undetermined, None)
+            }
             Err(error) => {
                 tracing::info!(code = error.code(), "a reconciliation got no answer");
                 (Verdict::Undetermined, None)
