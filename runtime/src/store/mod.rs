@@ -85,6 +85,19 @@ pub(crate) type Decide = Box<dyn Fn(&mut Record) -> Result<(), Refusal> + Send +
 /// as it is.
 pub(crate) type Decided = Result<Record, (Refusal, Record)>;
 
+/// An operation that a worker has to look at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due {
+    pub(crate) operation_id: OperationId,
+    /// The row of its contract.
+    pub(crate) contract_id: i64,
+    pub(crate) place: DuePlace,
+}
+
+/// A place in the order in which operations are due: the time, and the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DuePlace(pub(crate) Timestamp, pub(crate) i64);
+
 /// A store of external operations. Each method is one short transaction.
 pub(crate) trait ExternalBackend {
     /// Records an operation, or finds what is recorded of its identity.
@@ -97,12 +110,14 @@ pub(crate) trait ExternalBackend {
     /// The record of an external operation, without the write lock.
     fn load(&self, id: OperationId) -> BoxFuture<'_, Result<Option<Record>, StoreError>>;
 
-    /// Up to `limit` operations that a worker has to look at, without the write lock.
+    /// Up to `limit` operations that a worker has to look at, longest overdue first, from
+    /// behind a place on, without the write lock.
     fn due(
         &self,
         now: Timestamp,
+        after: Option<DuePlace>,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<OperationId>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Vec<Due>, StoreError>>;
 
     /// Reads a record, has it decided upon, and writes what was decided, in one
     /// transaction. `None` if there is no such operation.

@@ -1,7 +1,8 @@
 //! The worker: takes up what nobody else will.
 //!
 //! It finds expired leases, dispatches what was enqueued, and asks about what is unknown, at
-//! growing intervals up to a horizon. For a call it sends nothing once the call's own
+//! growing intervals up to a horizon. It also tells this process's runs what another process
+//! was asked to stop. For a call it sends nothing once the call's own
 //! deadline is over: that takes the same key again.
 
 use std::{
@@ -34,6 +35,10 @@ const POLL: Duration = Duration::from_millis(500);
 /// How many operations are taken up at a time.
 const AT_A_TIME: usize = 64;
 
+/// How many times as many are looked at for them: those of tools that this toolbox doesn't
+/// have stay due, and must not stand before the others for ever.
+const LOOKS: usize = 16;
+
 /// Starts the worker; it ends with the executor.
 pub(crate) fn start(executor: &Arc<Executor>) {
     let clock = Arc::clone(executor.clock());
@@ -42,33 +47,62 @@ pub(crate) fn start(executor: &Arc<Executor>) {
 }
 
 async fn work(executor: Weak<Executor>, clock: Arc<dyn Clock>) {
+    let mut from = None;
     while let Some(executor) = executor.upgrade() {
         if executor.is_stopping() {
             return;
         }
-        pass(&executor).await;
+        hear(&executor).await;
+        from = pass(&executor, from).await;
         drop(executor);
         let next = clock.monotonic().saturating_add(POLL);
         clock.reached(next).await;
     }
 }
 
-async fn pass(executor: &Arc<Executor>) {
-    let due = match executor.backend.due(executor.now(), AT_A_TIME).await {
-        Ok(due) => due,
-        Err(error) => {
-            tracing::warn!(%error, "what is due can't be read; the worker looks again");
-            return;
-        }
-    };
-    for id in due {
-        if executor.is_stopping() {
-            return;
-        }
-        if !executor.has_run(id) {
-            take_up(executor, id).await;
+/// Tells the runs of this process what was asked of their operations in another one.
+async fn hear(executor: &Executor) {
+    for id in executor.untold() {
+        match executor.backend.load(id).await {
+            Ok(Some(record)) if record.operation.cancel => executor.signal_cancel(id),
+            Ok(_) => (),
+            Err(error) => {
+                tracing::warn!(%error, operation_id = %id, "an operation can't be read");
+                return;
+            }
         }
     }
+}
+
+/// Takes up what is due behind `from`; returns from where the next pass goes on, if this one
+/// has not come to the end.
+async fn pass(executor: &Arc<Executor>, mut from: Option<DuePlace>) -> Option<DuePlace> {
+    let now = executor.now();
+    let mut taken_up = 0;
+    for _ in 0..LOOKS {
+        let due = match executor.backend.due(now, from, AT_A_TIME).await {
+            Ok(due) => due,
+            Err(error) => {
+                tracing::warn!(%error, "what is due can't be read; the worker looks again");
+                return from;
+            }
+        };
+        for operation in &due {
+            if executor.is_stopping() || taken_up == AT_A_TIME {
+                return from;
+            }
+            from = Some(operation.place);
+            let id = operation.operation_id;
+            if executor.runs(operation.contract_id) && !executor.has_run(id) {
+                taken_up += 1;
+                take_up(executor, id).await;
+            }
+        }
+        if due.len() < AT_A_TIME {
+            return None;
+        }
+    }
+    from
 }
 
 /// Recovers one operation as far as a worker may.

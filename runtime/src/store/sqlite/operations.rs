@@ -13,7 +13,7 @@ use crate::{
         stored::Stored,
     },
     store::{
-        BoxFuture, Decide, Decided, ExternalBackend, StoreError, Wait,
+        BoxFuture, Decide, Decided, Due, DuePlace, ExternalBackend, StoreError, Wait,
         sqlite::{
             Core,
             call::unreadable,
@@ -59,9 +59,10 @@ impl ExternalBackend for Owner {
     fn due(
         &self,
         now: Timestamp,
+        after: Option<DuePlace>,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<OperationId>, StoreError>> {
-        self.look(move |connection| external::due(connection, now, limit))
+    ) -> BoxFuture<'_, Result<Vec<Due>, StoreError>> {
+        self.look(move |connection| external::due(connection, now, after, limit))
     }
 
     fn decide(
