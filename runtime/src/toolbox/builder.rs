@@ -202,6 +202,7 @@ fn build(
                 tool.declaration.version,
                 tool.arguments.schema(),
                 tool.result.schema(),
+                tool.declaration.external.is_some(),
             )
         })
         .collect();
