@@ -128,14 +128,24 @@ pub(crate) trait ExternalBackend {
     ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>>;
 }
 
+/// What may be expected of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prospect {
+    /// It stays until somebody acts.
+    Stays,
+    /// It may pass by itself.
+    MayPass,
+    /// Nothing failed: the store had no time, and wrote nothing.
+    Busy,
+}
+
 /// What went wrong in a store. The source stays on the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct StoreError {
     /// Without a value of a caller: it is logged.
     pub(crate) what: &'static str,
-    /// Whether the cause may pass by itself.
-    pub(crate) retryable: bool,
+    pub(crate) prospect: Prospect,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -145,14 +155,20 @@ impl StoreError {
     pub(crate) fn new(what: &'static str) -> Self {
         Self {
             what,
-            retryable: false,
+            prospect: Prospect::Stays,
             source: None,
         }
     }
 
     /// Says that the cause may pass by itself.
     pub(crate) fn retryable(mut self) -> Self {
-        self.retryable = true;
+        self.prospect = Prospect::MayPass;
+        self
+    }
+
+    /// Says that nothing failed but the time to wait for one's turn.
+    pub(crate) fn busy(mut self) -> Self {
+        self.prospect = Prospect::Busy;
         self
     }
 

@@ -83,14 +83,7 @@ impl Inner {
         };
         let deadline = call.started.saturating_add(tool.deadline);
         let accepted = self.backend.accept(new, deadline).await;
-        let accepted = accepted.map_err(|error| {
-            if deadline <= executor.clock().monotonic() {
-                let retry_after = super::RETRY_AFTER_BUSY;
-                return Rejection::Busy { retry_after };
-            }
-            storage(error)
-        });
-        match accepted? {
+        match accepted.map_err(storage)? {
             None => {
                 let attended = self.attend(tool, operation_id, Arc::new(prepared.arguments), &call);
                 attended.await

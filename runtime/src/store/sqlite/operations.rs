@@ -170,12 +170,12 @@ fn inside<T>(
         .map_err(|error| Lost::No(unreadable(error)))?;
     if !locked || !ticket.begin() {
         let error = StoreError::new("another process keeps the database locked; ask again");
-        return Err(Lost::No(error.retryable()));
+        return Err(Lost::No(error.busy()));
     }
     let value = work(transaction.connection()).map_err(Lost::No)?;
     if !ticket.seal() {
         let error = StoreError::new("the writer had no time within the budget; ask again");
-        return Err(Lost::No(error.retryable()));
+        return Err(Lost::No(error.busy()));
     }
     match transaction.command(Own::Commit) {
         Ok(()) => Ok(value),
