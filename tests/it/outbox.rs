@@ -1,18 +1,25 @@
 //! What a transactional handler enqueues.
 
-use std::time::Duration;
+use std::{sync::mpsc, time::Duration};
 
-use idempotent_tool::{Failure, Reply, Toolbox, Tx, idempotent_tool};
+use idempotent_tool::{Clock, Failure, Reply, Toolbox, Tx, idempotent_tool};
 use serde_json::json;
+use tokio::task::yield_now;
 
 use crate::{
     common::{Ledger, ada, assert_code, assert_succeeded, key, marked},
-    provider::{Provider, Takes, deploy_by_key, drive},
+    pace::{PacedClock, alone, drive},
+    provider::{Provider, Takes, deploy_by_hand, deploy_by_key},
 };
 
-/// Create a note and have it deployed.
+/// Create a note and have it deployed, and then go wrong in the way that is told.
 #[idempotent_tool(operation = "create_and_deploy:v1")]
-fn create_and_deploy(tx: &Tx, body: String, fails: bool) -> Result<i64, Failure> {
+fn create_and_deploy(
+    tx: &Tx,
+    body: String,
+    how: String,
+    #[state] clock: &PacedClock,
+) -> Result<i64, Failure> {
     tx.execute(
         "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
         (tx.scope(), &body),
@@ -23,10 +30,47 @@ fn create_and_deploy(tx: &Tx, body: String, fails: bool) -> Result<i64, Failure>
     let again = tx.enqueue::<deploy_by_key>(&key(&format!("deploy {note}")), &image)?;
     assert_eq!(first, again);
     assert_eq!(tx.last_insert_rowid(), note);
-    if fails {
-        return Err(Failure::new("unwanted", "it was not wanted"));
+    match how.as_str() {
+        "well" => return Ok(note),
+        "panic" => panic!("it goes wrong"),
+        "rollback" => {
+            let again = "INSERT OR ROLLBACK INTO notes (id, scope, body) VALUES (?1, '', '')";
+            tx.execute(again, [note])?;
+        }
+        "deadline" => {
+            clock.advance(Duration::from_secs(60));
+            let endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                           SELECT count(*) FROM n";
+            tx.query_row(endless, (), |_| Ok(()))?;
+        }
+        _ => (),
     }
-    Ok(note)
+    Err(Failure::new("unwanted", "it was not wanted"))
+}
+
+/// How a handler goes wrong, and what is said of it.
+const WAYS: [(&str, &str); 4] = [
+    ("error", "unwanted"),
+    ("panic", "handler_panicked"),
+    ("rollback", "constraint_violated"),
+    ("deadline", "deadline_exceeded"),
+];
+
+/// Enqueue many.
+#[idempotent_tool(operation = "deploy_often:v1")]
+fn deploy_often(tx: &Tx, times: usize) -> Result<usize, Failure> {
+    for number in 0..times {
+        let image = json!({ "image": marked("web:9") });
+        tx.enqueue::<deploy_by_key>(&key(&number.to_string()), &image)?;
+    }
+    Ok(times)
+}
+
+/// Enqueue one for another tool.
+#[idempotent_tool(operation = "deploy_otherwise:v1")]
+fn deploy_otherwise(tx: &Tx) -> Result<(), Failure> {
+    tx.enqueue::<deploy_by_hand>(&key("otherwise"), &json!({ "image": marked("web:9") }))?;
+    Ok(())
 }
 
 /// Enqueue under a key that has other arguments.
@@ -49,6 +93,7 @@ fn outbox(script: impl IntoIterator<Item = Takes>) -> Outbox {
     let tools = Toolbox::builder(ledger.store.clone())
         .without_authorization()
         .state(provider.clone())
+        .state(ledger.clock.clone())
         .tool::<deploy_by_key>()
         .tool::<create_and_deploy>()
         .tool::<deploy_twice>()
@@ -194,7 +239,7 @@ async fn operations_of_a_tool_that_is_gone_keep_no_other_back() {
 #[tokio::test]
 async fn a_provider_that_is_away_gets_it_when_it_is_back() {
     let outbox = outbox(vec![Takes::IsAway; 7]);
-    assert_succeeded(&outbox.create("patient", false).await, false);
+    assert_succeeded(&outbox.create("patient", "well").await, false);
     outbox.pass(Duration::from_secs(60)).await;
     assert_eq!(outbox.provider.deployments(), 1);
     assert_eq!(outbox.provider.requests(), 8);
@@ -207,7 +252,7 @@ async fn a_lost_answer_is_sent_again_under_the_same_identity() {
         Takes::LosesIt,
         Takes::AppliesSilently,
     ]);
-    assert_succeeded(&outbox.create("lost", false).await, false);
+    assert_succeeded(&outbox.create("lost", "well").await, false);
     outbox.pass(Duration::from_secs(60)).await;
     assert_eq!(outbox.provider.deployments(), 1);
     assert_eq!(outbox.provider.requests(), 4);
