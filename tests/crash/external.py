@@ -22,6 +22,9 @@ HOLD, REFUSE, DROP = {"kind": "hold"}, {"kind": "refuse"}, {"kind": "drop_respon
 # How many cases run at a time: they mostly wait for leases to end.
 AT_A_TIME = 12
 
+# How many operations two recoverers find.
+MANY = 30
+
 # How often a case is begun that chance spoils.
 TRIES = 5
 
@@ -210,6 +213,35 @@ def two_recoverers(lab: Lab, tool: str) -> None:
     check(lab.requests() == (2 if tool == BY_KEY else 1), "one recovery", lab.requests())
 
 
+def two_recoverers_of_many(lab: Lab, tool: str) -> None:
+    """The same for many operations, with both servers at all of them at once."""
+    orders = [{**ORDER, "idempotency_key": f"deployment-{number}"} for number in range(MANY)]
+    lab.script(*[HOLD] * MANY)
+    server = lab.server()
+    for order in orders:
+        server.send(tool, order)
+    wait_until("all deployments", lambda: len(lab.held()) == MANY)
+    server.kill()
+    servers = [lab.server(), lab.server()]
+    sent = [[(server, server.send(tool, order)) for server in servers] for order in orders]
+    status = "outcome_unknown" if tool == UNAIDED else "succeeded"
+    held, told = lab.held(), []
+    for calls in sent:
+        ids = {server.receive(request)["operation_id"] for server, request in calls}
+        check(len(ids) == 1, "one operation", ids)
+        operation_id = ids.pop()
+        replies = [
+            server.follow(operation_id, lambda reply: reply["status"] == status)
+            for server in servers
+        ]
+        attempts = [reply["attempts"] for reply in replies]
+        check(attempts[0] == attempts[1], "one truth", replies)
+        told += [reply["result"]["deployment_id"] for reply in replies[:1] if "result" in reply]
+    check(lab.held() == held, "no further deployment", lab.held())
+    check(tool == UNAIDED or sorted(told) == sorted(held), "what the provider holds", told)
+    check(lab.requests() == MANY * (2 if tool == BY_KEY else 1), "one recovery each", lab.requests())
+
+
 def cancelled_before_dispatch(lab: Lab, tool: str) -> None:
     """What was never dispatched is cancelled, and the provider saw nothing."""
     server = lab.server(failpoint="kill:after-commit")
@@ -371,6 +403,7 @@ WITH_EVERY_TOOL = [
     stopped_before_lease_check,
     stopped_after_answer,
     two_recoverers,
+    two_recoverers_of_many,
     cancelled_before_dispatch,
     cancelled_during,
     attempts_are_bounded,
