@@ -20,6 +20,7 @@ mod contracts;
 mod conversation;
 mod external;
 mod handles;
+mod instructions;
 mod keys;
 mod listing;
 mod mcp;
