@@ -103,12 +103,12 @@ impl Lab {
     /// Makes the call that the reply names, and finds half of [`MIGRATION`].
     async fn expect_inspected(&self, server: &mut Server, reply: &Value) -> Outcome {
         let id = text(reply, "operation_id");
-        let named = format!(
+        let call = format!(
             "read_output with session_id {} and operation_id {id}",
             self.session_id
         );
-        let names = text(reply, "next_action").contains(&named);
-        expect(names, "the call that inspects it", reply)?;
+        let is_named = text(reply, "next_action").contains(&call);
+        expect(is_named, "the call that inspects it", reply)?;
         let output = self.read(server, id).await?;
         let half = text(&output, "output") == "step 1 done\n" && output["state"] == "abandoned";
         expect(half, "half of it", &output)?;

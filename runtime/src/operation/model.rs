@@ -25,6 +25,7 @@ const WINDOW: Duration = Duration::from_hours(1);
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// One operation, all that can happen to it, and the flaw that a test adds.
+#[derive(Clone, Copy)]
 struct World {
     recovery: Recovery,
     origin: Origin,
@@ -168,6 +169,7 @@ impl World {
     }
 
     /// The product's transition, or a flawed one.
+    #[allow(clippy::too_many_lines, reason = "one place for all flaws")]
     fn step(&self, operation: &Operation, event: Event) -> Result<Operation, Refusal> {
         let mut operation = operation.clone();
         match (self.flaw, event) {
