@@ -10,10 +10,9 @@ use super::{
     storage,
 };
 use crate::{
-    clock::Timestamp,
     effect::external::{
         budget::Budget,
-        decide::{Terms, may_run_again},
+        decide::{Seen, Terms, may_run_again},
         decided::{Undecided, decide_on},
         executor::Executor,
         resolution::{Finding, Resolution, ResolveError},
@@ -165,7 +164,7 @@ impl Inner {
             };
             if held
                 && worker::is_abandoned(executor, &record)
-                && let Some(now) = expire(executor, tool, operation_id).await
+                && let Some(now) = expire(executor, tool, &record).await
             {
                 record = now; // Or it was heard of after all.
             }
@@ -427,12 +426,12 @@ fn start(
 }
 
 /// Gives a lease up that is over; the record as it is then.
-async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, id: OperationId) -> Option<Record> {
-    let (terms, now): (Terms, Timestamp) = (Terms::of(tool), executor.now());
+async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, record: &Record) -> Option<Record> {
+    let (terms, seen, now) = (Terms::of(tool), Seen::of(record), executor.now());
     let decided = decide_on(
         executor,
-        id,
-        Box::new(move |record| terms.expire(record, now)),
+        record.operation_id,
+        Box::new(move |record| terms.expire(record, seen, now)),
     );
     match decided.await {
         Ok(record) => Some(record),

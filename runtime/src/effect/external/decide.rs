@@ -35,6 +35,22 @@ pub(crate) struct Terms {
     keep_request: bool,
 }
 
+/// Who had an operation when somebody looked at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    attempts: u32,
+    lease: Option<Lease>,
+}
+
+impl Seen {
+    pub(crate) fn of(record: &Record) -> Self {
+        Self {
+            attempts: record.operation.attempts,
+            lease: record.lease,
+        }
+    }
+}
+
 /// An attempt that is about to begin.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Beginning {
@@ -162,12 +178,20 @@ impl Terms {
         Ok(())
     }
 
-    /// Nobody has been heard of for as long as the lease lasts.
-    pub(crate) fn expire(&self, record: &mut Record, now: Timestamp) -> Result<(), Refusal> {
-        if !is_over(record, now) {
+    /// Nobody has been heard of for as long as the lease lasts that was seen.
+    ///
+    /// One that has begun since is later than `now`, as after a clock that has gone back, and
+    /// would seem over.
+    pub(crate) fn expire(
+        &self,
+        record: &mut Record,
+        seen: Seen,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if seen != Seen::of(record) || !is_over(record, now) {
             return Err(Refusal::Stale);
         }
-        let seen = record.operation.attempts;
+        let seen = seen.attempts;
         self.step(record, Event::LeaseExpired { seen }, now)
     }
 

@@ -14,7 +14,7 @@ use crate::{
     clock::Clock,
     effect::external::{
         budget::Budget,
-        decide::{Terms, is_over},
+        decide::{Seen, Terms, is_over},
         decided::{Undecided, decide_on, recorded_arguments},
         executor::Executor,
         run::{Plan, Run},
@@ -127,13 +127,14 @@ async fn take_up(executor: &Arc<Executor>, id: OperationId) {
 
 /// Takes the operation, so that no other worker does at the same time.
 async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) -> Option<Record> {
-    let (terms, now, seen) = (Terms::of(tool), executor.now(), record.due_at);
+    let (terms, now) = (Terms::of(tool), executor.now());
+    let (seen, due_at) = (Seen::of(&record), record.due_at);
     let decided = decide_on(
         executor,
         record.operation_id,
         Box::new(move |record| match record.operation.state {
             State::Attempting | State::Between | State::CancelRequested => {
-                terms.expire(record, now)
+                terms.expire(record, seen, now)
             }
             State::Accepted if Terms::is_past_horizon(record, now) => {
                 terms.end_run(record, record.operation.attempts, now)
@@ -142,7 +143,7 @@ async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) ->
             | State::OutcomeUnknown
             | State::Succeeded
             | State::Failed(_)
-            | State::Cancelled => terms.claim(record, seen, now),
+            | State::Cancelled => terms.claim(record, due_at, now),
         }),
     );
     match decided.await {

@@ -136,7 +136,8 @@ impl World {
     }
 
     fn expire(&mut self) -> Result<(), Refusal> {
-        self.terms.expire(&mut self.record, self.now)
+        let seen = Seen::of(&self.record);
+        self.terms.expire(&mut self.record, seen, self.now)
     }
 
     fn begin(&mut self, by: By) -> Result<(), Refusal> {
@@ -230,6 +231,29 @@ impl World {
         assert_eq!(number, record.operation.attempts);
         self.doubted |= !record.operation.in_doubt.is_empty();
     }
+}
+
+#[test]
+fn a_lease_that_has_begun_since_is_not_over() {
+    let mut world = World::new(Recovery::Inspect);
+    world.begin(By::Key).unwrap();
+    let (seen, then) = (Seen::of(&world.record), world.now.plus(2 * TIMEOUT));
+    world.now = then.plus(Duration::from_secs(1));
+    let ended = Ended {
+        report: Report::NotApplied,
+        result: None,
+        error: None,
+    };
+    let (terms, lease) = (world.terms, world.lease());
+    let record = &mut world.record;
+    terms
+        .report(record, 1, &ended, Run::Continues, lease)
+        .unwrap();
+    let expired = terms.expire(&mut record.clone(), seen, then);
+    assert_eq!(expired, Err(Refusal::Stale), "it is between two attempts");
+    world.begin(By::Itself).unwrap();
+    let expired = terms.expire(&mut world.record, seen, then);
+    assert_eq!(expired, Err(Refusal::Stale), "another attempt has begun");
 }
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
