@@ -15,6 +15,9 @@ use crate::{
 /// More than a worker takes up at a time.
 const OPERATIONS: usize = 100;
 
+/// How many rounds are over then, each of half a second.
+const BEFORE_THE_LEASES_END: usize = 18;
+
 struct Lab {
     ledger: Ledger,
     provider: Provider,
@@ -66,7 +69,10 @@ fn call_all(process: &Process, tool: &'static str) -> Vec<JoinHandle<Reply>> {
 #[track_caller]
 fn check(tool: &'static str, expected: &[&str], requests: usize) {
     let ledger = Ledger::new();
-    let provider = Provider::new(&ledger.clock, vec![Takes::AppliesAndHangs; OPERATIONS]);
+    // What is sent again is under way while both go on.
+    let mut script = vec![Takes::AppliesAndHangs; OPERATIONS];
+    script.extend([Takes::Waits; 2 * OPERATIONS]);
+    let provider = Provider::new(&ledger.clock, script);
     let lab = Lab { ledger, provider };
     let first = lab.process();
     let calls = call_all(&first, tool);
@@ -78,10 +84,16 @@ fn check(tool: &'static str, expected: &[&str], requests: usize) {
     let recoverers = [lab.process(), lab.process()];
     for round in 0.. {
         assert!(round < 120, "{:?}", lab.steps());
-        if round == 30 && tool == BY_KEY {
-            // It takes the same key.
+        if round == BEFORE_THE_LEASES_END {
+            // Callers of the same keys wait in both, beside the workers.
             for recoverer in &recoverers {
                 drop(call_all(recoverer, tool));
+            }
+        }
+        // In turns, then at once.
+        for _ in 0..20 {
+            for recoverer in &recoverers {
+                recoverer.stumble(1);
             }
         }
         thread::scope(|scope| {
@@ -94,6 +106,7 @@ fn check(tool: &'static str, expected: &[&str], requests: usize) {
         if steps.len() == OPERATIONS && steps.values().all(done) {
             break;
         }
+        lab.provider.go_on.notify_waiters();
         lab.ledger.clock.advance(Duration::from_millis(500));
     }
     // Nobody settles anything a second time.
