@@ -429,20 +429,20 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     ];
     let turn = prop_oneof![
         2 => Just(Turn::Start),
-        4 => which.clone().prop_map(Turn::Call),
+        5 => which.clone().prop_map(Turn::Call),
         1 => which.clone().prop_map(Turn::Leave),
-        8 => which.clone().prop_map(Turn::GoOn),
+        20 => which.clone().prop_map(Turn::GoOn),
         2 => (which.clone(), 1..12_usize).prop_map(|(which, turns)| Turn::Stumble(which, turns)),
         2 => which.clone().prop_map(Turn::Kill),
-        6 => (which.clone(), news).prop_map(|(which, news)| Turn::Tell(which, news)),
+        10 => (which.clone(), news).prop_map(|(which, news)| Turn::Tell(which, news)),
         1 => which.clone().prop_map(Turn::Arrive),
         1 => which.clone().prop_map(Turn::Cancel),
         1 => (which, failure, 1..8_u64)
             .prop_map(|(which, failure, number)| Turn::Fail(which, failure, number)),
-        3 => prop_oneof![0..1_000_u64, 0..20_000_u64].prop_map(Turn::Pass),
+        4 => prop_oneof![2 => 0..1_000_u64, 1 => 0..20_000_u64].prop_map(Turn::Pass),
         1 => prop_oneof![-20..20_i64, -100_000..100_000_i64].prop_map(Turn::Jump),
     ];
-    prop::collection::vec(turn, 1..40)
+    prop::collection::vec(turn, 1..60)
 }
 
 fn run(turns: Vec<Turn>, enqueued: bool) {
