@@ -17,7 +17,7 @@ use idempotent_tool::{
     idempotent_tool,
 };
 use proptest::prelude::*;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension, types::FromSql};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -183,6 +183,8 @@ fn order_letter(tx: &Tx) -> Result<String, Failure> {
 struct World {
     _folder: TempDir,
     path: PathBuf,
+    /// Open all the time, so that a process that is killed leaves its log behind.
+    observer: Connection,
     clock: PacedClock,
     /// The latest time of day that there was.
     latest: SystemTime,
@@ -208,6 +210,7 @@ impl World {
         let start = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
         let path = folder.path().join("db");
         let mut world = Self {
+            observer: Connection::open(&path).unwrap(),
             path,
             _folder: folder,
             clock: PacedClock::new(start),
@@ -396,10 +399,8 @@ impl World {
     }
 
     /// What the only external operation in the ledger says, if there is one.
-    fn ask<T: rusqlite::types::FromSql>(&self, query: &str) -> Option<T> {
-        use rusqlite::OptionalExtension;
-        let connection = Connection::open(&self.path).unwrap();
-        let found = connection.query_row(query, (), |row| row.get(0));
+    fn ask<T: FromSql>(&self, query: &str) -> Option<T> {
+        let found = self.observer.query_row(query, (), |row| row.get(0));
         found.optional().unwrap()
     }
 
