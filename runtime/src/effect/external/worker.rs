@@ -39,6 +39,9 @@ const AT_A_TIME: usize = 64;
 /// have stay due, and must not stand before the others for ever.
 const LOOKS: usize = 16;
 
+/// How many runs' operations are read at a time, for what was asked of them elsewhere.
+const HEARD_AT_A_TIME: usize = 256;
+
 /// Starts the worker; it ends with the executor.
 pub(crate) fn start(executor: &Arc<Executor>) {
     let clock = Arc::clone(executor.clock());
@@ -47,12 +50,12 @@ pub(crate) fn start(executor: &Arc<Executor>) {
 }
 
 async fn work(executor: Weak<Executor>, clock: Arc<dyn Clock>) {
-    let mut from = None;
+    let (mut from, mut told) = (None, None);
     while let Some(executor) = executor.upgrade() {
         if executor.is_stopping() {
             return;
         }
-        hear(&executor).await;
+        told = hear(&executor, told).await;
         from = pass(&executor, from).await;
         drop(executor);
         let next = clock.monotonic().saturating_add(POLL);
@@ -60,18 +63,24 @@ async fn work(executor: Weak<Executor>, clock: Arc<dyn Clock>) {
     }
 }
 
-/// Tells the runs of this process what was asked of their operations in another one.
-async fn hear(executor: &Executor) {
-    for id in executor.untold() {
-        match executor.backend.load(id).await {
-            Ok(Some(record)) if record.operation.cancel => executor.signal_cancel(id),
+/// Tells the runs of this process, from behind `told` on, what was asked of their operations
+/// in another one; returns the last that was looked at, if there are more.
+async fn hear(executor: &Executor, told: Option<OperationId>) -> Option<OperationId> {
+    let mut untold = executor.untold();
+    untold.retain(|id| told.is_none_or(|told| told < *id));
+    untold.sort_unstable();
+    let more = HEARD_AT_A_TIME < untold.len();
+    untold.truncate(HEARD_AT_A_TIME);
+    for id in &untold {
+        match executor.backend.load(*id).await {
+            Ok(Some(record)) if record.operation.cancel => executor.signal_cancel(*id),
             Ok(_) => (),
             Err(error) => {
                 tracing::warn!(%error, operation_id = %id, "an operation can't be read");
-                return;
             }
         }
     }
+    untold.pop().filter(|_| more)
 }
 
 /// Takes up what is due behind `from`; returns from where the next pass goes on, if this one
