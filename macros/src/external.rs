@@ -19,9 +19,18 @@ const WINDOW_MARGIN: Duration = Duration::from_secs(5);
 
 /// How an attempt in doubt is settled.
 pub(crate) enum Recovery {
-    ProviderKey { window: Duration },
-    Reconcile { path: Box<Path>, settle: Duration },
-    Inspect { instruction: LitStr },
+    ProviderKey {
+        window: Duration,
+        instruction: Option<LitStr>,
+    },
+    Reconcile {
+        path: Box<Path>,
+        settle: Duration,
+        instruction: Option<LitStr>,
+    },
+    Inspect {
+        instruction: LitStr,
+    },
 }
 
 /// What the attribute says of an external tool; `None` where it says nothing.
@@ -96,13 +105,25 @@ impl Given {
         values: &Punctuated<Expr, Token![,]>,
     ) -> syn::Result<()> {
         self.keys.push(key.clone());
-        let recovery = match (key.to_string().as_str(), values.len()) {
-            ("provider_key", 1) => Recovery::ProviderKey {
-                window: named(&values[0], key, "window", "24h")?,
+        let mut instruction = None;
+        let mut others = Vec::new();
+        for value in values {
+            match assigned(value, "inspect") {
+                Some(text) if instruction.is_none() => {
+                    instruction = Some(self::instruction(&text)?);
+                }
+                _ => others.push(value),
+            }
+        }
+        let recovery = match (key.to_string().as_str(), others.as_slice()) {
+            ("provider_key", [window]) => Recovery::ProviderKey {
+                window: named(window, key, "window", "24h")?,
+                instruction,
             },
-            ("reconcile", 2) => Recovery::Reconcile {
-                path: Box::new(path(&values[0], key)?),
-                settle: named(&values[1], key, "settle", "30s")?,
+            ("reconcile", [path, settle]) => Recovery::Reconcile {
+                path: Box::new(self::path(path, key)?),
+                settle: named(settle, key, "settle", "30s")?,
+                instruction,
             },
             _ => return Err(syn::Error::new(key.span(), written(key))),
         };
@@ -158,7 +179,7 @@ impl Given {
             Some((timeout, _)) => timeout,
             None => Duration::from_secs(8).min(deadline),
         };
-        if let Recovery::ProviderKey { window } = recovery
+        if let Recovery::ProviderKey { window, .. } = recovery
             && window <= attempt_timeout + WINDOW_MARGIN
         {
             errors.at(
@@ -185,17 +206,23 @@ fn written(key: &Ident) -> String {
     )
 }
 
-/// `name = "duration"`.
-fn named(value: &Expr, key: &Ident, name: &str, example: &str) -> syn::Result<Duration> {
+/// What stands after `name =`, if that is what `value` is.
+fn assigned(value: &Expr, name: &str) -> Option<Expr> {
     let Expr::Assign(assignment) = value else {
-        return Err(wrong(value, written(key)));
+        return None;
     };
     match &*assignment.left {
-        Expr::Path(path) if path.path.is_ident(name) => {
-            let value = ungroup((*assignment.right).clone());
-            text(&value, name, example, literal::duration)
-        }
-        other => Err(wrong(other, written(key))),
+        Expr::Path(path) if path.path.is_ident(name) => Some(ungroup((*assignment.right).clone())),
+        _ => None,
+    }
+}
+
+/// `name = "duration"`.
+fn named(value: &Expr, key: &Ident, name: &str, example: &str) -> syn::Result<Duration> {
+    match (assigned(value, name), value) {
+        (Some(value), _) => text(&value, name, example, literal::duration),
+        (None, Expr::Assign(assignment)) => Err(wrong(&assignment.left, written(key))),
+        (None, _) => Err(wrong(value, written(key))),
     }
 }
 

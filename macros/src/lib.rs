@@ -63,11 +63,15 @@ mod tests;
 /// | `provider_key(window = "24h")` | the provider answers one key once for so long: send again | |
 /// | `reconcile(path, settle = "30s")` | ask: an `async fn(&Inquiry) -> Result<Reconciled<Output>, AttemptError>`; its "not applied" counts once no send is younger than `settle` | |
 /// | `inspect = "what to check"` | neither is possible: a person looks | |
+/// | `inspect = "…"` as the last in the parentheses of the other two | what to check when they can't establish the outcome | a general text |
 /// | `attempt_timeout = "8s"` | the longest that one attempt takes | 8 seconds |
 /// | `max_attempts = 3` | how many attempts one call makes | 3 |
 /// | `wait = "5s"` | how long a caller waits before it gets a handle | 5 seconds |
 /// | `backoff = "200ms"` | the delay before the second attempt; it doubles, with jitter | 200 ms |
 /// | `keep_request = true` | whether the arguments are kept after the end | `false` |
+///
+/// In the text of `inspect`, `{operation_id}` and the name of a required argument in braces
+/// stand for their values, so that it can name the exact call that shows what happened.
 ///
 /// Durations are a whole number and one of `ms`, `s`, `m`, `h`, `d`, above zero and at
 /// most `36500d`; sizes are a whole number and one of `B`, `KiB`, `MiB`, `GiB`, above

@@ -22,6 +22,9 @@ HOLD, REFUSE, DROP = {"kind": "hold"}, {"kind": "refuse"}, {"kind": "drop_respon
 # How many cases run at a time: they mostly wait for leases to end.
 AT_A_TIME = 12
 
+# How many operations two recoverers find.
+MANY = 30
+
 # How often a case is begun that chance spoils.
 TRIES = 5
 
@@ -157,16 +160,15 @@ def stopped_before_lease_check(lab: Lab, tool: str) -> None:
     if tool != UNAIDED:
         check(lab.requests() == requests, "nothing sent by the stale worker", lab.requests())
         check_truth(lab, reply, "succeeded", 1)
-    elif lab.requests() == 0:
-        # Its time was over before it could say more, or it said that it had sent nothing.
-        check(reply["status"] in ("outcome_unknown", "failed"), "no effect", reply)
-        check_truth(lab, reply, reply["status"], 0)
-    else:
-        # It said that it had sent nothing, in time for another attempt under a new lease.
-        reply = server.follow(operation_id, lambda reply: reply["status"] == "succeeded")
-        check_truth(lab, reply, "succeeded", 1)
-        outcomes = [attempt["outcome"] for attempt in reply["attempts"]]
-        check(outcomes == ["not_applied", "succeeded"], "a stale attempt that sent nothing", reply)
+        return
+    # Its time was over before it could say more, or it has said that it had sent nothing.
+    check(reply["status"] in ("outcome_unknown", "failed"), "no effect", reply)
+    check_truth(lab, reply, reply["status"], 0)
+    check(lab.requests() == 0, "nothing sent", lab.requests())
+    if reply["status"] == "failed":
+        # That settles it, and the same key runs it again.
+        check(reply["retryable"] is True, "that it may run again", reply)
+        check_truth(lab, server.recover(tool, ORDER), "succeeded", 1)
         check(lab.requests() == 1, "one request", lab.requests())
 
 
@@ -209,6 +211,35 @@ def two_recoverers(lab: Lab, tool: str) -> None:
         check(reply["attempts"] == replies[0]["attempts"], "one truth", replies)
     # By key one of the two has sent it again; nobody else has.
     check(lab.requests() == (2 if tool == BY_KEY else 1), "one recovery", lab.requests())
+
+
+def two_recoverers_of_many(lab: Lab, tool: str) -> None:
+    """The same for many operations, with both servers at all of them at once."""
+    orders = [{**ORDER, "idempotency_key": f"deployment-{number}"} for number in range(MANY)]
+    lab.script(*[HOLD] * MANY)
+    server = lab.server()
+    for order in orders:
+        server.send(tool, order)
+    wait_until("all deployments", lambda: len(lab.held()) == MANY)
+    server.kill()
+    servers = [lab.server(), lab.server()]
+    sent = [[(server, server.send(tool, order)) for server in servers] for order in orders]
+    status = "outcome_unknown" if tool == UNAIDED else "succeeded"
+    held, told = lab.held(), []
+    for calls in sent:
+        ids = {server.receive(request)["operation_id"] for server, request in calls}
+        check(len(ids) == 1, "one operation", ids)
+        operation_id = ids.pop()
+        replies = [
+            server.follow(operation_id, lambda reply: reply["status"] == status)
+            for server in servers
+        ]
+        attempts = [reply["attempts"] for reply in replies]
+        check(attempts[0] == attempts[1], "one truth", replies)
+        told += [reply["result"]["deployment_id"] for reply in replies[:1] if "result" in reply]
+    check(lab.held() == held, "no further deployment", lab.held())
+    check(tool == UNAIDED or sorted(told) == sorted(held), "what the provider holds", told)
+    check(lab.requests() == MANY * (2 if tool == BY_KEY else 1), "one recovery each", lab.requests())
 
 
 def cancelled_before_dispatch(lab: Lab, tool: str) -> None:
@@ -372,6 +403,7 @@ WITH_EVERY_TOOL = [
     stopped_before_lease_check,
     stopped_after_answer,
     two_recoverers,
+    two_recoverers_of_many,
     cancelled_before_dispatch,
     cancelled_during,
     attempts_are_bounded,

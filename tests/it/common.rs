@@ -8,12 +8,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use idempotent_tool::{Caller, ManualClock, Reply, Scope, SqliteStore};
+use idempotent_tool::{Caller, Reply, Scope, SqliteStore};
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 use tracing::{Event, Subscriber, field::Visit, span};
 use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt};
+
+use crate::pace::PacedClock;
 
 /// In every key, argument and result of the suite that is text; in no log line.
 pub(crate) const MARK: &str = "m4rk3d-v4lu3";
@@ -31,7 +33,7 @@ pub(crate) fn key(name: &str) -> String {
 /// A ledger on a real file with the application's table `notes`, and a clock that stands still.
 pub(crate) struct Ledger {
     pub(crate) folder: TempDir,
-    pub(crate) clock: ManualClock,
+    pub(crate) clock: PacedClock,
     pub(crate) store: SqliteStore,
 }
 
@@ -39,7 +41,7 @@ impl Ledger {
     pub(crate) fn new() -> Self {
         watch_logs();
         let folder = tempfile::tempdir().unwrap();
-        let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
+        let clock = PacedClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
         let store = SqliteStore::options()
             .clock(clock.clone())
             .background_pruning(false)

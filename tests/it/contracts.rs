@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use idempotent_tool::{
-    BuildError, Failure, ManualClock, SqliteStore, Tool, Toolbox, Tx, idempotent_tool,
+    BuildError, Failure, ManualClock, RunsOn, SqliteStore, Tool, Toolbox, Tx, idempotent_tool,
 };
 use serde_json::json;
 
@@ -84,7 +84,26 @@ variants! {
     ) -> i64 = 1;
 }
 
-fn build<T: Tool<Context = Tx>>(store: SqliteStore) -> Result<Toolbox, BuildError> {
+mod external {
+    use idempotent_tool::{Attempt, AttemptError};
+
+    use super::*;
+
+    #[idempotent_tool(operation = "create_note:v1", inspect = "look")]
+    pub(super) async fn create_note(
+        _attempt: &Attempt,
+        #[schemars(length(max = 100))] body: String,
+        #[serde(default)] copies: u8,
+    ) -> Result<i64, AttemptError> {
+        drop(body);
+        Ok(copies.into())
+    }
+}
+
+fn build<T: Tool>(store: SqliteStore) -> Result<Toolbox, BuildError>
+where
+    T::Context: RunsOn<SqliteStore>,
+{
     Toolbox::builder(store)
         .without_authorization()
         .tool::<T>()
@@ -92,7 +111,10 @@ fn build<T: Tool<Context = Tx>>(store: SqliteStore) -> Result<Toolbox, BuildErro
 }
 
 #[track_caller]
-fn refused<T: Tool<Context = Tx>>(ledger: &Ledger, place: &str) {
+fn refused<T: Tool>(ledger: &Ledger, place: &str)
+where
+    T::Context: RunsOn<SqliteStore>,
+{
     let error = build::<T>(ledger.reopen()).unwrap_err();
     assert!(
         matches!(error, BuildError::ContractChanged { .. }),
@@ -118,6 +140,20 @@ fn a_changed_contract_does_not_build_and_says_what_changed() {
     refused::<now_required::create_note>(&ledger, "copies");
     // None of the refusals changed what the ledger knows.
     build::<original::create_note>(ledger.reopen()).unwrap();
+}
+
+/// A receipt is no operation that could be under way, and an operation no receipt.
+#[tokio::test]
+async fn an_effect_does_not_move_in_place() {
+    let ledger = Ledger::new();
+    build::<original::create_note>(ledger.store.clone()).unwrap();
+    refused::<external::create_note>(&ledger, "outside the database");
+    build::<original::create_note>(ledger.reopen()).unwrap();
+
+    let ledger = Ledger::new();
+    build::<external::create_note>(ledger.store.clone()).unwrap();
+    refused::<original::create_note>(&ledger, "in the database");
+    build::<external::create_note>(ledger.reopen()).unwrap();
 }
 
 #[test]

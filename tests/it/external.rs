@@ -1,33 +1,45 @@
 //! External tools: one effect, whatever gets lost, and the truth about it.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    sync::mpsc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use idempotent_tool::{Clock, Finding, Resolution, ResolveError, Status};
+use idempotent_tool::{
+    Clock, Failure, Finding, Resolution, ResolveError, SqliteStore, Status, Transaction,
+};
 use serde_json::json;
+use tokio::task::yield_now;
 
 use crate::{
-    common::{ada, assert_code, assert_succeeded, key, marked},
-    provider::{BY_ASKING, BY_HAND, BY_KEY, Lab, Takes, arguments, call, drive},
+    common::{Ledger, ada, assert_code, assert_succeeded, key, marked},
+    pace::{alone, drive},
+    process::Process,
+    provider::{BY_ASKING, BY_HAND, BY_KEY, Lab, Provider, Takes, arguments, call, toolbox},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-#[tokio::test]
-async fn a_success_is_replayed_byte_for_byte() {
+#[test]
+fn a_success_is_replayed_byte_for_byte() {
     for tool in [BY_KEY, BY_ASKING, BY_HAND] {
-        let lab = Lab::new([]);
-        let first = lab.call(tool, "one").await;
-        assert_succeeded(&first, false);
-        let again = lab.call(tool, "one").await;
-        assert_succeeded(&again, true);
-        assert_eq!(first.operation_id(), again.operation_id());
-        assert_eq!(first.result().unwrap().get(), again.result().unwrap().get());
-        assert_eq!(lab.provider.requests(), 1);
+        alone(async {
+            let lab = Lab::new([]);
+            let first = lab.call(tool, "one").await;
+            assert_succeeded(&first, false);
+            let again = lab.call(tool, "one").await;
+            assert_succeeded(&again, true);
+            assert_eq!(first.operation_id(), again.operation_id());
+            assert_eq!(first.result().unwrap().get(), again.result().unwrap().get());
+            assert_eq!(lab.provider.requests(), 1);
+        });
     }
 }
 
-#[tokio::test]
-async fn a_lost_answer_is_settled_by_the_declared_recovery() {
+#[test]
+fn a_lost_answer_is_settled_by_the_declared_recovery() {
     for takes in [
         Takes::AppliesSilently,
         Takes::AppliesAndHangs,
@@ -35,51 +47,57 @@ async fn a_lost_answer_is_settled_by_the_declared_recovery() {
         Takes::LosesIt,
         Takes::Hangs,
     ] {
-        let lab = Lab::new([takes]);
-        let reply = lab.settle(BY_KEY, "by key").await;
-        assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
-        assert_eq!(
-            (lab.provider.deployments(), lab.provider.requests()),
-            (1, 2)
-        );
-
-        let lab = Lab::new([takes]);
-        let reply = lab.settle(BY_ASKING, "by asking").await;
-        assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
-        assert_eq!(lab.provider.deployments(), 1, "{takes:?}");
-
-        let lab = Lab::new([takes]);
-        let reply = lab.settle(BY_HAND, "by hand").await;
-        assert_eq!(reply.status(), Status::OutcomeUnknown, "{takes:?}");
-        assert_eq!(
-            reply.next_action(),
-            Some("Look for the deployment in the provider's console")
-        );
-        assert!(!reply.is_retryable());
-        lab.pass(100 * SECOND).await;
-        let again = lab.call(BY_HAND, "by hand").await;
-        assert_eq!(again.status(), Status::OutcomeUnknown);
-        assert_eq!(
-            lab.provider.requests(),
-            1,
-            "nothing is sent again by itself"
-        );
+        alone(async {
+            let lab = Lab::new([takes]);
+            let reply = lab.settle(BY_KEY, "by key").await;
+            assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
+            assert_eq!(
+                (lab.provider.deployments(), lab.provider.requests()),
+                (1, 2)
+            );
+        });
+        alone(async {
+            let lab = Lab::new([takes]);
+            let reply = lab.settle(BY_ASKING, "by asking").await;
+            assert_eq!(reply.status(), Status::Succeeded, "{takes:?}");
+            assert_eq!(lab.provider.deployments(), 1, "{takes:?}");
+        });
+        alone(async {
+            let lab = Lab::new([takes]);
+            let reply = lab.settle(BY_HAND, "by hand").await;
+            assert_eq!(reply.status(), Status::OutcomeUnknown, "{takes:?}");
+            assert_eq!(
+                reply.next_action(),
+                Some("Look for the deployment in the provider's console")
+            );
+            assert!(!reply.is_retryable());
+            lab.pass(100 * SECOND).await;
+            let again = lab.call(BY_HAND, "by hand").await;
+            assert_eq!(again.status(), Status::OutcomeUnknown);
+            assert_eq!(
+                lab.provider.requests(),
+                1,
+                "nothing is sent again by itself"
+            );
+        });
     }
 }
 
-#[tokio::test]
-async fn a_refusal_is_retained_and_replayed() {
+#[test]
+fn a_refusal_is_retained_and_replayed() {
     for tool in [BY_KEY, BY_ASKING, BY_HAND] {
-        let lab = Lab::new([Takes::Refuses]);
-        let first = lab.call(tool, "refused").await;
-        assert_eq!(first.status(), Status::Failed);
-        assert_code(&first, "quota");
-        assert!(!first.is_retryable() && !first.is_replayed());
-        let again = lab.call(tool, "refused").await;
-        assert!(again.is_replayed());
-        assert_code(&again, "quota");
-        assert_eq!(first.operation_id(), again.operation_id());
-        assert_eq!(lab.provider.requests(), 1);
+        alone(async {
+            let lab = Lab::new([Takes::Refuses]);
+            let first = lab.call(tool, "refused").await;
+            assert_eq!(first.status(), Status::Failed);
+            assert_code(&first, "quota");
+            assert!(!first.is_retryable() && !first.is_replayed());
+            let again = lab.call(tool, "refused").await;
+            assert!(again.is_replayed());
+            assert_code(&again, "quota");
+            assert_eq!(first.operation_id(), again.operation_id());
+            assert_eq!(lab.provider.requests(), 1);
+        });
     }
 }
 
@@ -96,20 +114,41 @@ async fn an_earlier_ambiguity_survives_a_later_refusal() {
     assert_eq!(lab.provider.deployments(), 1);
 }
 
-#[tokio::test]
-async fn nothing_applied_runs_again_with_the_same_key() {
+#[test]
+fn nothing_applied_runs_again_with_the_same_key() {
     for tool in [BY_KEY, BY_ASKING, BY_HAND] {
-        let lab = Lab::new([Takes::IsAway, Takes::IsAway, Takes::IsAway]);
-        let reply = lab.settle(tool, "away").await;
-        assert_eq!(reply.status(), Status::Failed);
-        assert!(reply.is_retryable());
-        assert_code(&reply, "away");
-        assert_eq!(lab.provider.requests(), 3);
-        let again = lab.settle(tool, "away").await;
-        assert_succeeded(&again, false);
-        assert_eq!(reply.operation_id(), again.operation_id());
-        assert_eq!(lab.provider.deployments(), 1);
+        alone(async {
+            let lab = Lab::new([Takes::IsAway, Takes::IsAway, Takes::IsAway]);
+            let reply = lab.settle(tool, "away").await;
+            assert_eq!(reply.status(), Status::Failed);
+            assert!(reply.is_retryable());
+            assert_code(&reply, "away");
+            assert_eq!(lab.provider.requests(), 3);
+            let again = lab.settle(tool, "away").await;
+            assert_succeeded(&again, false);
+            assert_eq!(reply.operation_id(), again.operation_id());
+            assert_eq!(lab.provider.deployments(), 1);
+        });
     }
+}
+
+/// Whoever waited for a run gets what it came to, and begins no other.
+#[tokio::test]
+async fn callers_of_one_key_share_one_runs_failure() {
+    let lab = Lab::new([Takes::IsAway, Takes::IsAway, Takes::IsAway]);
+    let call = || {
+        let tools = lab.tools.clone();
+        tokio::spawn(async move { tools.call(&ada(), BY_KEY, arguments("shared")).await })
+    };
+    let callers = [call(), call(), call()];
+    let clock = &lab.ledger.clock;
+    for caller in callers {
+        let reply = drive(clock, clock.elsewhere(caller)).await.unwrap();
+        assert_code(&reply, "away");
+        assert!(reply.is_retryable());
+    }
+    assert_eq!(lab.provider.requests(), 3);
+    assert_succeeded(&lab.settle(BY_KEY, "shared").await, false);
 }
 
 #[tokio::test]
@@ -135,22 +174,22 @@ async fn an_attempt_is_capped_and_all_stay_within_the_deadline() {
 }
 
 #[tokio::test]
-async fn the_providers_guidance_is_kept_or_ends_at_once() {
+async fn the_providers_guidance_is_kept() {
     let lab = Lab::new([Takes::AsksToWait(3 * SECOND)]);
     let reply = lab.settle(BY_KEY, "guided").await;
     assert_eq!(reply.status(), Status::Succeeded);
     let times = lab.provider.request_times();
     assert!(3 * SECOND <= times[1] - times[0]);
+}
 
+#[tokio::test]
+async fn guidance_beyond_the_budget_ends_at_once() {
     let lab = Lab::new([Takes::AsksToWait(60 * SECOND)]);
     let began = lab.ledger.clock.monotonic();
     let reply = lab.settle(BY_KEY, "beyond").await;
     assert_eq!(reply.status(), Status::Failed);
     assert!(reply.is_retryable());
-    assert!(
-        lab.ledger.clock.monotonic() - began < SECOND,
-        "it ends at once"
-    );
+    assert_eq!(lab.ledger.clock.monotonic(), began, "it ends at once");
     assert_eq!(lab.provider.requests(), 1);
 }
 
@@ -175,7 +214,8 @@ async fn eight_callers_make_one_request() {
             replies.push(caller.await.unwrap());
         }
     };
-    drive(&lab.ledger.clock, gathered).await;
+    let clock = &lab.ledger.clock;
+    drive(clock, clock.elsewhere(gathered)).await;
     for reply in &replies {
         assert_eq!(reply.status(), Status::Running, "{}", reply.to_json());
         assert_eq!(reply.operation_id(), replies[0].operation_id());
@@ -211,6 +251,54 @@ async fn a_caller_that_leaves_changes_nothing() {
     let reply = lab.call(BY_HAND, "left").await;
     assert_eq!(reply.status(), Status::Succeeded);
     assert_eq!(lab.provider.requests(), 1);
+}
+
+/// Polls a future so many times at most.
+struct Polls<F>(F, usize);
+
+impl<F: Future + Unpin> Future for Polls<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.1 == 0 {
+            return Poll::Ready(None);
+        }
+        self.1 -= 1;
+        match Pin::new(&mut self.0).poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if self.1 == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// It is dropped after each number of polls: before it is recorded, before the dispatch,
+/// during it, and when all is done.
+#[test]
+fn a_caller_that_leaves_at_any_moment_changes_nothing() {
+    for tool in [BY_KEY, BY_ASKING, BY_HAND] {
+        for polls in 0.. {
+            let ledger = Ledger::new();
+            let provider = Provider::new(&ledger.clock, []);
+            let process = Process::start(&ledger.path(), &ledger.clock, |store, clock| {
+                toolbox(&store, &provider.seen_from(clock))
+            });
+            let ada = ada();
+            let leaves = Box::pin(process.tools.call(&ada, tool, arguments("leaves")));
+            let reply = process.block_on(Polls(leaves, polls));
+            process.go_on();
+            let sent = provider.requests();
+            let again = process.block_on(call(&process.tools, &process.clock, tool, "leaves"));
+            assert_eq!(again.status(), Status::Succeeded, "{tool} after {polls}");
+            assert_eq!(again.is_replayed(), sent == 1, "{tool} after {polls}");
+            assert_eq!((provider.requests(), provider.deployments()), (1, 1));
+            if reply.is_some() {
+                // To be recorded, and to be done.
+                assert!(2 <= polls, "{polls}");
+                break;
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -288,35 +376,36 @@ async fn after_the_deadline_the_worker_settles_and_sends_nothing() {
     assert_eq!(lab.provider.deployments(), 1);
 }
 
-#[tokio::test]
-async fn another_process_recovers_what_the_first_left() {
+#[test]
+fn another_process_recovers_what_the_first_left() {
     for (tool, requests) in [(BY_KEY, 2), (BY_ASKING, 1), (BY_HAND, 1)] {
-        let lab = Lab::new([Takes::AppliesAndHangs]);
-        // The first process is gone with its run: its runtime stops in the middle.
-        let gone = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let tools = {
-            let _inside = gone.enter();
-            lab.second()
+        let ledger = Ledger::new();
+        let provider = Provider::new(&ledger.clock, [Takes::AppliesAndHangs]);
+        let start = || {
+            Process::start(&ledger.path(), &ledger.clock, |store, clock| {
+                toolbox(&store, &provider.seen_from(clock))
+            })
         };
-        gone.spawn(async move { tools.call(&ada(), tool, arguments("left")).await });
-        lab.provider.arrived.notified().await;
-        gone.shutdown_background();
-        let mut reply = lab.call(tool, "left").await;
+        let first = start();
+        let tools = first.tools.clone();
+        let left = first.spawn(async move { tools.call(&ada(), tool, arguments("left")).await });
+        first.go_on();
+        drop((left, first));
+
+        let second = start();
+        let again = || second.block_on(call(&second.tools, &second.clock, tool, "left"));
+        let mut reply = again();
         assert_eq!(reply.status(), Status::Running, "its lease is not over");
         while reply.status() == Status::Running || reply.is_retryable() {
-            reply = lab.call(tool, "left").await;
+            reply = again();
         }
         let expected = match tool {
             BY_HAND => Status::OutcomeUnknown,
             _ => Status::Succeeded,
         };
         assert_eq!(reply.status(), expected, "{tool}");
-        assert_eq!(lab.provider.deployments(), 1);
-        assert_eq!(lab.provider.requests(), requests);
+        assert_eq!(provider.deployments(), 1);
+        assert_eq!(provider.requests(), requests);
     }
 }
 
@@ -335,7 +424,8 @@ async fn a_late_success_settles_what_was_unknown() {
     let taken = lab.tools.call(&ada(), BY_HAND, arguments("late")).await;
     assert_eq!(taken.status(), Status::OutcomeUnknown);
     lab.provider.go_on.notify_one();
-    let first = drive(&lab.ledger.clock, first).await.unwrap();
+    let clock = &lab.ledger.clock;
+    let first = drive(clock, clock.elsewhere(first)).await.unwrap();
     assert_eq!(first.status(), Status::Succeeded, "{}", first.to_json());
     let reply = call(&lab.tools, &lab.ledger.clock, BY_HAND, "late").await;
     assert_succeeded(&reply, true);
@@ -366,7 +456,10 @@ async fn a_person_settles_what_nobody_else_can() {
     assert_eq!(lab.provider.deployments(), 1);
     let late = lab.tools.resolve(resolution(2, Finding::NotApplied)).await;
     assert!(matches!(late, Err(ResolveError::MovedOn)));
+}
 
+#[tokio::test]
+async fn a_person_knows_the_result() {
     let lab = Lab::new([Takes::AppliesSilently]);
     let reply = lab.call(BY_HAND, "found").await;
     let found = Resolution {
@@ -415,7 +508,43 @@ async fn a_shut_down_toolbox_leaves_everything_recoverable() {
     let refused = lab.tools.call(&ada(), BY_KEY, arguments("new")).await;
     assert_code(&refused, "busy");
     lab.provider.go_on.notify_one();
-    let reply = drive(&lab.ledger.clock, caller).await.unwrap();
+    let clock = &lab.ledger.clock;
+    let reply = drive(clock, clock.elsewhere(caller)).await.unwrap();
     assert_eq!(reply.status(), Status::Succeeded);
     assert_eq!(lab.tools.shut_down(SECOND).await, 0);
+}
+
+#[tokio::test]
+async fn a_full_queue_is_busy_as_for_any_tool() {
+    let lab = Lab::new([]);
+    let store = SqliteStore::options()
+        .clock(lab.ledger.clock.clone())
+        .queued_calls(1)
+        .open(lab.ledger.path())
+        .unwrap();
+    let tools = toolbox(&store, &lab.provider);
+    let (entered, enter) = mpsc::channel();
+    let (leave, wait) = mpsc::channel::<()>();
+    let first = store.clone();
+    let first = tokio::spawn(async move {
+        let hold = move |_: &Transaction| {
+            entered.send(()).unwrap();
+            wait.recv()
+        };
+        first.transact(hold).await
+    });
+    yield_now().await;
+    enter.recv().unwrap();
+    let second = store.clone();
+    let second = tokio::spawn(async move { second.transact(|_| Ok::<_, Failure>(())).await });
+    yield_now().await;
+    let reply = tools.call(&ada(), BY_KEY, arguments("full")).await;
+    assert_code(&reply, "busy");
+    assert!(reply.is_retryable() && reply.retry_after().is_some());
+    leave.send(()).unwrap();
+    first.await.unwrap().unwrap();
+    second.await.unwrap().unwrap();
+    let reply = call(&tools, &lab.ledger.clock, BY_KEY, "full").await;
+    assert_succeeded(&reply, false);
+    assert_eq!(lab.provider.requests(), 1);
 }

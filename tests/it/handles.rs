@@ -5,7 +5,8 @@ use serde_json::json;
 
 use crate::{
     common::{ada, assert_code, caller},
-    provider::{BY_ASKING, BY_HAND, BY_KEY, Lab, Takes, arguments, drive},
+    pace::drive,
+    provider::{BY_ASKING, BY_HAND, BY_KEY, Lab, Takes, arguments},
 };
 
 #[tokio::test]
@@ -93,7 +94,8 @@ async fn cancelling_an_attempt_tells_what_really_happened() {
     assert_eq!(lab.cancel(&handle).await.status(), Status::CancelRequested);
     assert_eq!(lab.get(&handle).await["status"], "cancel_requested");
     lab.provider.go_on.notify_one();
-    let _ = drive(&lab.ledger.clock, call).await.unwrap();
+    let clock = &lab.ledger.clock;
+    let _ = drive(clock, clock.elsewhere(call)).await.unwrap();
     let reply = lab.call(BY_HAND, "during").await;
     assert_eq!(reply.status(), Status::Succeeded);
     assert_eq!(lab.provider.deployments(), 1);
@@ -108,4 +110,18 @@ async fn a_cancelled_ambiguity_is_asked_about_and_never_sent_again() {
     lab.pass(std::time::Duration::from_secs(120)).await;
     assert_eq!(lab.get(&reply).await["status"], "cancelled");
     assert_eq!(lab.provider.requests(), 1);
+}
+
+#[tokio::test]
+async fn an_attempt_hears_of_a_cancellation_in_another_process() {
+    let lab = Lab::new([Takes::StopsWhenCancelled]);
+    let other = lab.second();
+    let call = tokio::spawn(async move { other.call(&ada(), BY_HAND, arguments("other")).await });
+    lab.provider.arrived.notified().await;
+    let clock = &lab.ledger.clock;
+    let handle = drive(clock, clock.elsewhere(call)).await.unwrap();
+    assert_eq!(handle.status(), Status::Running);
+    assert_eq!(lab.cancel(&handle).await.status(), Status::CancelRequested);
+    lab.pass(std::time::Duration::from_secs(1)).await;
+    assert_eq!(lab.look(&handle).await.status(), Status::Cancelled);
 }

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::{
     common::{ada, caller},
     mcp::{NEWEST, Wire},
-    provider::{BY_HAND, BY_KEY, Lab, Takes, arguments, drive},
+    pace::drive,
+    provider::{BY_HAND, BY_KEY, Lab, Takes, arguments},
 };
 
 /// An application that advertises tasks, and forwards them.
@@ -46,14 +47,18 @@ impl ServerHandler for Tasks {
     }
 }
 
-async fn connect(tools: &Toolbox, principal: &str) -> Wire {
-    connect_on(tools, principal, NEWEST).await
+async fn connect(lab: &Lab, tools: &Toolbox, principal: &str) -> Wire {
+    connect_on(lab, tools, principal, NEWEST).await
 }
 
-async fn connect_on(tools: &Toolbox, principal: &str, version: &'static str) -> Wire {
+async fn connect_on(lab: &Lab, tools: &Toolbox, principal: &str, version: &'static str) -> Wire {
     let adapter = Adapter::for_caller(tools.clone(), caller(principal)).with_tasks();
     let router = adapter.merge(ToolRouter::new()).unwrap();
-    Wire::to(Tasks { adapter, router }, version).await
+    let mut wire = Wire::to(Tasks { adapter, router }, version).await;
+    // With its first request the server has all tasks that it ever has.
+    wire.request("tools/list", json!({})).await;
+    lab.ledger.clock.excuse_others().await;
+    wire
 }
 
 /// Adds the declaration of the extension to a request's parameters.
@@ -69,7 +74,8 @@ fn call(tool: &str, name: &str) -> Value {
 
 /// The result of a request, while the lab's time passes.
 async fn result(lab: &Lab, wire: &mut Wire, method: &str, params: Value) -> Value {
-    let response = drive(&lab.ledger.clock, wire.request(method, params)).await;
+    let clock = &lab.ledger.clock;
+    let response = drive(clock, clock.elsewhere(wire.request(method, params))).await;
     assert!(response.get("error").is_none(), "{response}");
     response["result"].clone()
 }
@@ -93,7 +99,7 @@ async fn ended(lab: &Lab, wire: &mut Wire, task: &Value) -> Value {
 #[tokio::test]
 async fn an_operation_that_still_runs_is_a_task_to_clients_that_know_tasks() {
     let lab = Lab::new([Takes::Waits]);
-    let mut wire = connect(&lab.tools, "ada").await;
+    let mut wire = connect(&lab, &lab.tools, "ada").await;
     let params = declaring(call(BY_KEY, "task"));
     let task = result(&lab, &mut wire, "tools/call", params.clone()).await;
     assert_eq!(task["resultType"], "task", "{task}");
@@ -115,14 +121,14 @@ async fn an_operation_that_still_runs_is_a_task_to_clients_that_know_tasks() {
     assert_eq!(lab.provider.deployments(), 1);
 
     // After a restart, and to another process: the state is in the ledger.
-    let mut restarted = connect(&lab.second(), "ada").await;
+    let mut restarted = connect(&lab, &lab.second(), "ada").await;
     assert_eq!(get(&lab, &mut restarted, &task).await, completed);
 }
 
 #[tokio::test]
 async fn a_client_that_knows_no_tasks_gets_the_handle() {
     let lab = Lab::new([Takes::Waits]);
-    let mut wire = connect(&lab.tools, "ada").await;
+    let mut wire = connect(&lab, &lab.tools, "ada").await;
     let handle = result(&lab, &mut wire, "tools/call", call(BY_KEY, "handle")).await;
     assert_eq!(handle["resultType"], "complete", "{handle}");
     assert_eq!(handle["isError"], false);
@@ -139,7 +145,7 @@ async fn a_client_that_knows_no_tasks_gets_the_handle() {
 #[tokio::test]
 async fn a_session_of_an_older_protocol_has_no_tasks_whatever_it_declares() {
     let lab = Lab::new([Takes::Waits]);
-    let mut wire = connect_on(&lab.tools, "ada", "2025-11-25").await;
+    let mut wire = connect_on(&lab, &lab.tools, "ada", "2025-11-25").await;
     let handle = result(&lab, &mut wire, "tools/call", call(BY_KEY, "older")).await;
     assert_eq!(handle["structuredContent"]["status"], "running", "{handle}");
     lab.provider.go_on.notify_one();
@@ -148,10 +154,10 @@ async fn a_session_of_an_older_protocol_has_no_tasks_whatever_it_declares() {
 #[tokio::test]
 async fn a_task_belongs_to_the_scope_of_its_operation() {
     let lab = Lab::new([Takes::Waits]);
-    let mut hers = connect(&lab.tools, "ada").await;
+    let mut hers = connect(&lab, &lab.tools, "ada").await;
     let params = declaring(call(BY_KEY, "mine"));
     let task = result(&lab, &mut hers, "tools/call", params).await;
-    let mut eves = connect(&lab.tools, "eve").await;
+    let mut eves = connect(&lab, &lab.tools, "eve").await;
     for id in [task["taskId"].as_str().unwrap(), "op_42", ""] {
         for method in ["tasks/get", "tasks/cancel"] {
             let params = declaring(json!({ "taskId": id }));
@@ -173,7 +179,7 @@ async fn a_task_belongs_to_the_scope_of_its_operation() {
 #[tokio::test]
 async fn an_unknown_outcome_completes_a_task_as_an_error() {
     let lab = Lab::new([Takes::AppliesAndHangs]);
-    let mut wire = connect(&lab.tools, "ada").await;
+    let mut wire = connect(&lab, &lab.tools, "ada").await;
     let params = declaring(call(BY_HAND, "unknown"));
     let task = result(&lab, &mut wire, "tools/call", params).await;
     assert_eq!(task["resultType"], "task", "{task}");
@@ -191,7 +197,7 @@ async fn an_unknown_outcome_completes_a_task_as_an_error() {
 #[tokio::test]
 async fn a_cancelled_task_is_a_cancelled_operation() {
     let lab = Lab::new([Takes::AsksToWait(std::time::Duration::from_secs(20))]);
-    let mut wire = connect(&lab.tools, "ada").await;
+    let mut wire = connect(&lab, &lab.tools, "ada").await;
     let params = declaring(call(BY_HAND, "cancelled"));
     let task = result(&lab, &mut wire, "tools/call", params).await;
     assert_eq!(task["resultType"], "task", "{task}");
@@ -209,6 +215,7 @@ async fn cancelling_the_request_cancels_no_operation_and_cancel_operation_does()
     let lab = Lab::new([Takes::AsksToWait(std::time::Duration::from_secs(20))]);
     let adapter = Adapter::for_caller(lab.tools.clone(), ada());
     let mut wire = Wire::connect(&adapter, "2025-11-25").await;
+    lab.ledger.clock.excuse_others().await;
     let id = wire.begin("tools/call", call(BY_HAND, "request")).await;
     lab.provider.arrived.notified().await;
     wire.send(&json!({

@@ -1,18 +1,25 @@
 //! What a transactional handler enqueues.
 
-use std::time::Duration;
+use std::{sync::mpsc, time::Duration};
 
-use idempotent_tool::{Failure, Reply, Toolbox, Tx, idempotent_tool};
+use idempotent_tool::{Clock, Failure, Reply, Toolbox, Tx, idempotent_tool};
 use serde_json::json;
+use tokio::task::yield_now;
 
 use crate::{
     common::{Ledger, ada, assert_code, assert_succeeded, key, marked},
-    provider::{Provider, Takes, deploy_by_key, drive},
+    pace::{PacedClock, alone, drive},
+    provider::{Provider, Takes, deploy_by_hand, deploy_by_key},
 };
 
-/// Create a note and have it deployed.
+/// Create a note and have it deployed, and then go wrong in the way that is told.
 #[idempotent_tool(operation = "create_and_deploy:v1")]
-fn create_and_deploy(tx: &Tx, body: String, fails: bool) -> Result<i64, Failure> {
+fn create_and_deploy(
+    tx: &Tx,
+    body: String,
+    how: String,
+    #[state] clock: &PacedClock,
+) -> Result<i64, Failure> {
     tx.execute(
         "INSERT INTO notes (scope, body) VALUES (?1, ?2)",
         (tx.scope(), &body),
@@ -23,10 +30,47 @@ fn create_and_deploy(tx: &Tx, body: String, fails: bool) -> Result<i64, Failure>
     let again = tx.enqueue::<deploy_by_key>(&key(&format!("deploy {note}")), &image)?;
     assert_eq!(first, again);
     assert_eq!(tx.last_insert_rowid(), note);
-    if fails {
-        return Err(Failure::new("unwanted", "it was not wanted"));
+    match how.as_str() {
+        "well" => return Ok(note),
+        "panic" => panic!("it goes wrong"),
+        "rollback" => {
+            let again = "INSERT OR ROLLBACK INTO notes (id, scope, body) VALUES (?1, '', '')";
+            tx.execute(again, [note])?;
+        }
+        "deadline" => {
+            clock.advance(Duration::from_secs(60));
+            let endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+                           SELECT count(*) FROM n";
+            tx.query_row(endless, (), |_| Ok(()))?;
+        }
+        _ => (),
     }
-    Ok(note)
+    Err(Failure::new("unwanted", "it was not wanted"))
+}
+
+/// How a handler goes wrong, and what is said of it.
+const WAYS: [(&str, &str); 4] = [
+    ("error", "unwanted"),
+    ("panic", "handler_panicked"),
+    ("rollback", "constraint_violated"),
+    ("deadline", "deadline_exceeded"),
+];
+
+/// Enqueue many.
+#[idempotent_tool(operation = "deploy_often:v1")]
+fn deploy_often(tx: &Tx, times: usize) -> Result<usize, Failure> {
+    for number in 0..times {
+        let image = json!({ "image": marked("web:9") });
+        tx.enqueue::<deploy_by_key>(&key(&number.to_string()), &image)?;
+    }
+    Ok(times)
+}
+
+/// Enqueue one for another tool.
+#[idempotent_tool(operation = "deploy_otherwise:v1")]
+fn deploy_otherwise(tx: &Tx) -> Result<(), Failure> {
+    tx.enqueue::<deploy_by_hand>(&key("otherwise"), &json!({ "image": marked("web:9") }))?;
+    Ok(())
 }
 
 /// Enqueue under a key that has other arguments.
@@ -49,6 +93,7 @@ fn outbox(script: impl IntoIterator<Item = Takes>) -> Outbox {
     let tools = Toolbox::builder(ledger.store.clone())
         .without_authorization()
         .state(provider.clone())
+        .state(ledger.clock.clone())
         .tool::<deploy_by_key>()
         .tool::<create_and_deploy>()
         .tool::<deploy_twice>()
@@ -62,45 +107,139 @@ fn outbox(script: impl IntoIterator<Item = Takes>) -> Outbox {
 }
 
 impl Outbox {
-    async fn create(&self, name: &str, fails: bool) -> Reply {
-        let arguments =
-            json!({ "idempotency_key": key(name), "body": marked("milk"), "fails": fails });
-        self.tools
-            .call(&ada(), "create_and_deploy", arguments)
-            .await
+    async fn create(&self, name: &str, how: &str) -> Reply {
+        create(&self.tools, name, how).await
     }
 
     async fn pass(&self, time: Duration) {
-        use idempotent_tool::Clock;
         let clock = &self.ledger.clock;
-        let until = clock.monotonic() + time;
-        drive(clock, async { clock.reached(until).await }).await;
+        drive(clock, clock.reached(clock.monotonic() + time)).await;
     }
+}
+
+async fn create(tools: &Toolbox, name: &str, how: &str) -> Reply {
+    let arguments = json!({ "idempotency_key": key(name), "body": marked("milk"), "how": how });
+    tools.call(&ada(), "create_and_deploy", arguments).await
 }
 
 #[tokio::test]
 async fn what_is_enqueued_is_dispatched_once_after_the_commit() {
     let outbox = outbox([]);
-    assert_succeeded(&outbox.create("one", false).await, false);
-    assert_succeeded(&outbox.create("one", false).await, true);
+    assert_succeeded(&outbox.create("one", "well").await, false);
+    assert_succeeded(&outbox.create("one", "well").await, true);
     outbox.pass(Duration::from_secs(5)).await;
     assert_eq!(outbox.provider.requests(), 1);
     assert_eq!(outbox.provider.deployments(), 1);
 }
 
 #[tokio::test]
-async fn a_rolled_back_handler_enqueues_nothing() {
+async fn a_replay_enqueues_nothing() {
     let outbox = outbox([]);
-    assert_code(&outbox.create("undone", true).await, "unwanted");
+    assert_succeeded(&outbox.create("one", "well").await, false);
+    assert_eq!(outbox.ledger.rows(), (1, 2), "a receipt and an operation");
+    assert_succeeded(&outbox.create("one", "well").await, true);
+    assert_eq!(outbox.ledger.rows(), (1, 2));
     outbox.pass(Duration::from_secs(5)).await;
-    assert_eq!(outbox.provider.requests(), 0);
-    assert_eq!(outbox.ledger.rows(), (0, 0));
+    assert_succeeded(&outbox.create("one", "well").await, true);
+    assert_eq!(outbox.ledger.rows(), (1, 2));
+}
+
+#[test]
+fn a_rolled_back_handler_enqueues_nothing() {
+    for (how, code) in WAYS {
+        alone(async {
+            let outbox = outbox([]);
+            assert_code(&outbox.create("undone", how).await, code);
+            assert_eq!(outbox.ledger.rows(), (0, 0), "{how}");
+            outbox.pass(Duration::from_secs(5)).await;
+            assert_eq!(outbox.provider.requests(), 0, "{how}");
+        });
+    }
+}
+
+#[test]
+fn a_rolled_back_handler_takes_nothing_of_its_batch_along() {
+    for (how, code) in WAYS {
+        alone(takes_nothing_along(how, code));
+    }
+}
+
+async fn takes_nothing_along(how: &'static str, code: &str) {
+    let outbox = outbox([]);
+    let (leave, wait) = mpsc::channel::<()>();
+    let store = outbox.ledger.store.clone();
+    let first = tokio::spawn(async move { store.transact(move |_| wait.recv()).await });
+    yield_now().await;
+    // Queued behind it, they share a commit.
+    let calls: Vec<_> = (0..7)
+        .map(|call| {
+            let (tools, name) = (outbox.tools.clone(), call.to_string());
+            let how = if call == 3 { how } else { "well" };
+            tokio::spawn(async move { create(&tools, &name, how).await })
+        })
+        .collect();
+    yield_now().await;
+    leave.send(()).unwrap();
+    first.await.unwrap().unwrap();
+    for (call, reply) in calls.into_iter().enumerate() {
+        let reply = reply.await.unwrap();
+        match call {
+            3 => assert_code(&reply, code),
+            // The time that the one takes is over for those behind it, too.
+            _ if how == "deadline" && reply.is_error() => assert!(reply.is_retryable()),
+            _ => assert_succeeded(&reply, false),
+        }
+    }
+    let (notes, operations) = outbox.ledger.rows();
+    assert_eq!(operations, 2 * notes, "{how}");
+    assert!(notes == 6 || how == "deadline", "{how}: {notes}");
+    outbox.pass(Duration::from_secs(5)).await;
+    let requests = i64::try_from(outbox.provider.requests()).unwrap();
+    assert_eq!(requests, notes, "{how}");
+}
+
+/// More than a pass looks at, all of them due for longer than the one that can be run.
+#[tokio::test]
+async fn operations_of_a_tool_that_is_gone_keep_no_other_back() {
+    const GONE: usize = 1_100;
+    let ledger = Ledger::new();
+    let provider = Provider::new(&ledger.clock, []);
+    let before = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .state(provider.clone())
+        .tool::<deploy_by_key>()
+        .tool::<deploy_often>()
+        .build()
+        .unwrap();
+    let arguments = json!({ "idempotency_key": key("often"), "times": GONE });
+    let reply = before.call(&ada(), "deploy_often", arguments).await;
+    assert_succeeded(&reply, false);
+    drop(before);
+    ledger.clock.advance(Duration::from_secs(1));
+
+    let after = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .state(provider.clone())
+        .tool::<deploy_by_hand>()
+        .tool::<deploy_otherwise>()
+        .build()
+        .unwrap();
+    let arguments = json!({ "idempotency_key": key("one") });
+    let reply = after.call(&ada(), "deploy_otherwise", arguments).await;
+    assert_succeeded(&reply, false);
+    let clock = &ledger.clock;
+    drive(
+        clock,
+        clock.reached(clock.monotonic() + Duration::from_secs(3)),
+    )
+    .await;
+    assert_eq!(provider.requests(), 1);
 }
 
 #[tokio::test]
 async fn a_provider_that_is_away_gets_it_when_it_is_back() {
     let outbox = outbox(vec![Takes::IsAway; 7]);
-    assert_succeeded(&outbox.create("patient", false).await, false);
+    assert_succeeded(&outbox.create("patient", "well").await, false);
     outbox.pass(Duration::from_secs(60)).await;
     assert_eq!(outbox.provider.deployments(), 1);
     assert_eq!(outbox.provider.requests(), 8);
@@ -113,7 +252,7 @@ async fn a_lost_answer_is_sent_again_under_the_same_identity() {
         Takes::LosesIt,
         Takes::AppliesSilently,
     ]);
-    assert_succeeded(&outbox.create("lost", false).await, false);
+    assert_succeeded(&outbox.create("lost", "well").await, false);
     outbox.pass(Duration::from_secs(60)).await;
     assert_eq!(outbox.provider.deployments(), 1);
     assert_eq!(outbox.provider.requests(), 4);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use idempotent_tool::{
-    Attempt, AttemptError, Clock, Inquiry, ManualClock, Reconciled, Reply, Status, Toolbox,
+    Attempt, AttemptError, Clock, Inquiry, Reconciled, Reply, SqliteStore, Status, Toolbox,
     idempotent_tool,
 };
 use schemars::JsonSchema;
@@ -17,7 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::common::{Ledger, ada, key, marked};
+use crate::{
+    common::{Ledger, ada, key, marked},
+    pace::{PacedClock, drive},
+};
 
 /// How the provider takes a request.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +45,8 @@ pub(crate) enum Takes {
     AsksToWait(Duration),
     /// It waits for the test, then applies it and answers.
     Waits,
+    /// It is not sent until somebody cancels, and then it isn't.
+    StopsWhenCancelled,
     /// It applies it, and the tool panics.
     AppliesAndBreaksTheTool,
 }
@@ -52,7 +57,7 @@ pub(crate) struct Provider {
     books: Arc<Mutex<Books>>,
     pub(crate) arrived: Arc<Notify>,
     pub(crate) go_on: Arc<Notify>,
-    clock: ManualClock,
+    clock: PacedClock,
 }
 
 #[derive(Default)]
@@ -72,7 +77,7 @@ pub(crate) struct Deployment {
 }
 
 impl Provider {
-    pub(crate) fn new(clock: &ManualClock, script: impl IntoIterator<Item = Takes>) -> Self {
+    pub(crate) fn new(clock: &PacedClock, script: impl IntoIterator<Item = Takes>) -> Self {
         let books = Books {
             script: script.into_iter().collect(),
             ..Books::default()
@@ -82,6 +87,14 @@ impl Provider {
             arrived: Arc::default(),
             go_on: Arc::default(),
             clock: clock.clone(),
+        }
+    }
+
+    /// The same provider, as the handlers of another process see it.
+    pub(crate) fn seen_from(&self, clock: PacedClock) -> Self {
+        Self {
+            clock,
+            ..self.clone()
         }
     }
 
@@ -142,9 +155,9 @@ impl Provider {
             }
             Takes::AppliesAndHangs => {
                 apply();
-                pending().await
+                self.clock.elsewhere(pending()).await
             }
-            Takes::Hangs => pending().await,
+            Takes::Hangs => self.clock.elsewhere(pending()).await,
             Takes::LosesIt => Err(AttemptError::ambiguous(
                 "answer_lost",
                 "the answer was lost",
@@ -156,9 +169,13 @@ impl Provider {
                 Err(AttemptError::not_applied("later", "come back later").with_retry_after(wait))
             }
             Takes::Waits => {
-                self.go_on.notified().await;
+                self.clock.elsewhere(self.go_on.notified()).await;
                 apply();
                 Ok(deployment)
+            }
+            Takes::StopsWhenCancelled => {
+                self.clock.elsewhere(attempt.cancelled()).await;
+                Err(AttemptError::not_applied("stopped", "it was stopped"))
             }
             Takes::AppliesAndBreaksTheTool => {
                 apply();
@@ -247,7 +264,7 @@ impl Lab {
     pub(crate) fn new(script: impl IntoIterator<Item = Takes>) -> Self {
         let ledger = Ledger::new();
         let provider = Provider::new(&ledger.clock, script);
-        let tools = toolbox(&ledger, &provider);
+        let tools = toolbox(&ledger.store, &provider);
         Self {
             ledger,
             provider,
@@ -257,17 +274,10 @@ impl Lab {
 
     /// Another process's toolbox on the same file and provider.
     pub(crate) fn second(&self) -> Toolbox {
-        Toolbox::builder(self.ledger.reopen())
-            .without_authorization()
-            .state(self.provider.clone())
-            .tool::<deploy_by_key>()
-            .tool::<deploy_by_asking>()
-            .tool::<deploy_by_hand>()
-            .build()
-            .unwrap()
+        toolbox(&self.ledger.reopen(), &self.provider)
     }
 
-    /// One call, while time passes as fast as it is waited for.
+    /// One call, while time passes.
     pub(crate) async fn call(&self, tool: &str, name: &str) -> Reply {
         call(&self.tools, &self.ledger.clock, tool, name).await
     }
@@ -288,11 +298,10 @@ impl Lab {
         self.tools.call(&ada(), "get_operation", arguments).await
     }
 
-    /// Lets time pass, in steps in which everybody who waits can act.
+    /// Lets time pass, and everybody act who waits for it.
     pub(crate) async fn pass(&self, time: Duration) {
         let clock = &self.ledger.clock;
-        let until = clock.monotonic() + time;
-        drive(clock, async { clock.reached(until).await }).await;
+        drive(clock, clock.reached(clock.monotonic() + time)).await;
     }
 
     pub(crate) async fn get(&self, reply: &Reply) -> serde_json::Value {
@@ -306,8 +315,8 @@ impl Lab {
     }
 }
 
-pub(crate) fn toolbox(ledger: &Ledger, provider: &Provider) -> Toolbox {
-    Toolbox::builder(ledger.store.clone())
+pub(crate) fn toolbox(store: &SqliteStore, provider: &Provider) -> Toolbox {
+    Toolbox::builder(store.clone())
         .without_authorization()
         .state(provider.clone())
         .tool::<deploy_by_key>()
@@ -321,19 +330,6 @@ pub(crate) fn arguments(name: &str) -> serde_json::Value {
     json!({ "idempotency_key": key(name), "image": marked("web:7") })
 }
 
-pub(crate) async fn call(tools: &Toolbox, clock: &ManualClock, tool: &str, name: &str) -> Reply {
+pub(crate) async fn call(tools: &Toolbox, clock: &PacedClock, tool: &str, name: &str) -> Reply {
     drive(clock, tools.call(&ada(), tool, arguments(name))).await
-}
-
-/// Awaits `future` while the clock moves by itself.
-pub(crate) async fn drive<T>(clock: &ManualClock, future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    let mut ticks = tokio::time::interval(Duration::from_millis(1));
-    loop {
-        tokio::select! {
-            biased;
-            value = &mut future => return value,
-            _ = ticks.tick() => clock.advance(Duration::from_millis(10)),
-        }
-    }
 }

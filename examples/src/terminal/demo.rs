@@ -21,6 +21,9 @@ use crate::support::{
 /// How often a file is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Sooner than the deadline of `run_command`, by far.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
 /// It writes a line, runs on, and would write another one much later.
 const MIGRATION: &str =
     "echo 'step 1 done' | tee -a migration.log; sleep 600; echo 'step 2 done' >> migration.log";
@@ -36,6 +39,7 @@ pub async fn run() -> Outcome {
     report.check("one session", one_session()).await?;
     report.check("at most once", at_most_once()).await?;
     report.check("killed server", killed_server()).await?;
+    report.check("killed command", killed_command()).await?;
     report.check("killed migration", killed_migration()).await?;
     report.finish();
     Ok(())
@@ -93,6 +97,22 @@ impl Lab {
             }
             sleep(LOOK).await;
         }
+        Ok(())
+    }
+
+    /// Makes the call that the reply names, and finds half of [`MIGRATION`].
+    async fn expect_inspected(&self, server: &mut Server, reply: &Value) -> Outcome {
+        let id = text(reply, "operation_id");
+        let call = format!(
+            "read_output with session_id {} and operation_id {id}",
+            self.session_id
+        );
+        let is_named = text(reply, "next_action").contains(&call);
+        expect(is_named, "the call that inspects it", reply)?;
+        let output = self.read(server, id).await?;
+        let half = text(&output, "output") == "step 1 done\n" && output["state"] == "abandoned";
+        expect(half, "half of it", &output)?;
+        observe("read_output", format_args!("{:?}", text(&output, "output")));
         Ok(())
     }
 
@@ -175,6 +195,36 @@ async fn killed_server() -> Outcome {
     Ok(())
 }
 
+/// The server lives, and finds out that nobody watches over the command any more.
+async fn killed_command() -> Outcome {
+    let (lab, mut server) = Lab::new().await?;
+    let arguments = lab.arguments("import", MIGRATION);
+    let request = server.send("run_command", &arguments).await?;
+    lab.wait_for(&lab.session().join("work/migration.log"))
+        .await?;
+    let reply = server.receive(request).await?;
+    let id = text(&reply, "operation_id").to_owned();
+    kill_group(&lab.session().join(&id).join("started")).await?;
+    let killed = Instant::now();
+    observe("a command was killed", "under a server that lives");
+
+    let reply = server.follow(&id, |reply| !is_under_way(reply)).await?;
+    expect_status(&reply, "outcome_unknown")?;
+    let took = killed.elapsed();
+    expect(
+        took < AT_ONCE,
+        "an answer at once",
+        &format_args!("{took:?}"),
+    )?;
+    observe(
+        "the tool says outcome_unknown",
+        "without waiting for its deadline",
+    );
+    lab.expect_inspected(&mut server, &reply).await?;
+    server.kill().await?;
+    Ok(())
+}
+
 async fn killed_migration() -> Outcome {
     let (lab, mut server) = Lab::new().await?;
     let arguments = lab.arguments("migrate", MIGRATION);
@@ -193,22 +243,13 @@ async fn killed_migration() -> Outcome {
     server.call("run_command", &arguments).await?;
     let reply = server.follow(&id, |reply| !is_under_way(reply)).await?;
     expect_status(&reply, "outcome_unknown")?;
-    let next = text(&reply, "next_action").to_owned();
-    let named = format!("get_operation with operation_id {id}");
-    expect(next.contains(&named), "the call that inspects it", &reply)?;
-    observe("the tool says outcome_unknown", &next);
+    observe("the tool says outcome_unknown", text(&reply, "next_action"));
+    lab.expect_inspected(&mut server, &reply).await?;
 
     let inspected = server.look(&id).await?;
     expect_status(&inspected, "outcome_unknown")?;
     let attempts = inspected["attempts"].as_array().map_or(0, Vec::len);
     expect(attempts == 1, "one attempt", &inspected)?;
-    let output = lab.read(&mut server, &id).await?;
-    expect(
-        text(&output, "output") == "step 1 done\n",
-        "half of it",
-        &output,
-    )?;
-    observe("read_output", format_args!("{:?}", text(&output, "output")));
 
     for _ in 0..3 {
         let again = server.call("run_command", &arguments).await?;

@@ -1,7 +1,7 @@
 //! What is kept on the disk of one command: that it was started, its output, and its end.
 
 use std::{
-    fs::{self, File},
+    fs::{self, File, TryLockError},
     io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
@@ -19,8 +19,10 @@ pub struct Evidence(PathBuf);
 pub enum Proven {
     /// Nobody has started the command.
     NotStarted,
-    /// It was started, and no end is recorded: it runs, or whoever kept it was killed too.
-    Started,
+    /// It was started, and its keeper waits for its end.
+    Running,
+    /// It was started, and its keeper was killed: no end will be recorded.
+    Abandoned,
     /// It has ended.
     Ended(End),
 }
@@ -48,17 +50,25 @@ impl Evidence {
         &self.0
     }
 
-    /// Claims the command: of all that try, one succeeds, once and for all.
+    /// Claims the command: of all that try, one succeeds, once and for all. What is returned
+    /// shows that the keeper lives, until it is dropped or the process is killed.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::AlreadyExists`] when it was claimed before; else when the disk refuses.
-    pub fn claim(&self) -> io::Result<()> {
+    pub fn claim(&self) -> io::Result<File> {
         fs::create_dir_all(&self.0)?;
+        if self.started().try_exists()? {
+            return Err(ErrorKind::AlreadyExists.into()); // Its keeper may hold the lock for long.
+        }
+        // Held before there is anything to be seen.
+        let alive = File::create(self.alive())?;
+        alive.lock()?;
         let mut started = File::create_new(self.started())?;
         writeln!(started, "{}", id())?;
         started.sync_all()?;
-        self.sync_folder()
+        self.sync_folder()?;
+        Ok(alive)
     }
 
     /// Gives a claim back: nothing was run under it.
@@ -106,18 +116,22 @@ impl Evidence {
     ///
     /// When the folder can't be read.
     pub fn read(&self) -> io::Result<Proven> {
-        // The end before the start: the other way round a command that ends between the
-        // two looks would seem unended, which is harmless, but this is exact.
-        match fs::read(self.ended()) {
-            Ok(end) => return Ok(Proven::Ended(serde_json::from_slice(&end)?)),
-            Err(error) if error.kind() == ErrorKind::NotFound => (),
-            Err(error) => return Err(error),
+        if !self.started().try_exists()? {
+            return Ok(Proven::NotStarted);
         }
-        Ok(if self.started().try_exists()? {
-            Proven::Started
-        } else {
-            Proven::NotStarted
-        })
+        // Before the end, which is recorded while the keeper lives: whoever is seen dead
+        // records none afterwards.
+        let lives = match File::open(self.alive())?.try_lock_shared() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(error)) => return Err(error),
+        };
+        match fs::read(self.ended()) {
+            Ok(end) => Ok(Proven::Ended(serde_json::from_slice(&end)?)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            Err(_) if lives => Ok(Proven::Running),
+            Err(_) => Ok(Proven::Abandoned),
+        }
     }
 
     /// At most `limit` bytes of the output, from a byte on, and where they end.
@@ -149,6 +163,10 @@ impl Evidence {
 
     fn started(&self) -> PathBuf {
         self.0.join("started")
+    }
+
+    fn alive(&self) -> PathBuf {
+        self.0.join("alive")
     }
 
     fn ended(&self) -> PathBuf {

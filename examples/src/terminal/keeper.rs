@@ -61,7 +61,7 @@ pub fn keep(folder: PathBuf) -> Outcome {
     io::stdin().read_to_end(&mut task)?;
     let task: Task = serde_json::from_slice(&task)?;
     let evidence = Evidence::in_folder(folder);
-    evidence.claim()?;
+    let _alive = evidence.claim()?;
     let started = evidence.create_output().and_then(|output| {
         Command::new("/bin/sh")
             .arg("-c")

@@ -59,8 +59,10 @@ struct Written {
 enum CommandState {
     /// It was not started.
     NotStarted,
-    /// It was started, and no end is recorded.
-    Started,
+    /// It runs.
+    Running,
+    /// It was started, and whoever watched over it was killed: its end is not known.
+    Abandoned,
     /// It has ended by itself.
     Ended,
     /// It was killed before its end.
@@ -92,7 +94,8 @@ impl Server {
             .map_err(failed)?;
         let (state, exit_code) = match proven {
             Proven::NotStarted => (CommandState::NotStarted, None),
-            Proven::Started => (CommandState::Started, None),
+            Proven::Running => (CommandState::Running, None),
+            Proven::Abandoned => (CommandState::Abandoned, None),
             Proven::Ended(End::ExitCode(code)) => (CommandState::Ended, Some(code)),
             Proven::Ended(End::Signal(_)) => (CommandState::Killed, None),
         };

@@ -78,7 +78,12 @@ pub fn open_session(tx: &Tx) -> Result<Session, Failure> {
 #[idempotent_tool(
     operation = "run_command:v1",
     title = "Run command",
-    reconcile(find_end, settle = "1s"),
+    reconcile(
+        find_end,
+        settle = "1s",
+        inspect = "Call read_output with session_id {session_id} and operation_id {operation_id}: \
+                   it shows what the command did before it was killed"
+    ),
     deadline = "15s",
     attempt_timeout = "5s",
     wait = "2s"
@@ -112,7 +117,11 @@ pub async fn run_command(
             "not_started",
             "the command could not be started",
         )),
-        Ok(Proven::Ended(End::Signal(_)) | Proven::Started) => Err(AttemptError::ambiguous(
+        Ok(Proven::Running) => Err(AttemptError::ambiguous(
+            "running",
+            "the command was started by an earlier attempt, and runs",
+        )),
+        Ok(Proven::Ended(End::Signal(_)) | Proven::Abandoned) => Err(AttemptError::ambiguous(
             "killed",
             "the command was killed before its end; what it did until then stands",
         )),
@@ -128,7 +137,9 @@ async fn find_end(inquiry: &Inquiry) -> Result<Reconciled<Ended>, AttemptError> 
     Ok(match proven(&evidence).await? {
         Proven::NotStarted => Reconciled::NotApplied,
         Proven::Ended(End::ExitCode(code)) => Reconciled::Applied(of_code(&evidence, code)?),
-        Proven::Ended(End::Signal(_)) | Proven::Started => Reconciled::Undetermined,
+        Proven::Running => Reconciled::Undetermined,
+        // Whatever it did until then stands, and only a person can tell what is missing.
+        Proven::Ended(End::Signal(_)) | Proven::Abandoned => Reconciled::Undeterminable,
     })
 }
 

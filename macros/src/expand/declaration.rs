@@ -58,11 +58,20 @@ pub(super) fn declaration(tool: &Tool) -> TokenStream {
 
 fn external(external: &External) -> TokenStream {
     let recovery = match &external.recovery {
-        Recovery::ProviderKey { window } => {
+        Recovery::ProviderKey {
+            window,
+            instruction,
+        } => {
             let window = duration(*window);
-            quote!(ProviderKey { window: #window })
+            let instruction = option(instruction.as_ref());
+            quote!(ProviderKey { window: #window, instruction: #instruction })
         }
-        Recovery::Reconcile { path, settle } => {
+        Recovery::Reconcile {
+            path,
+            settle,
+            instruction,
+        } => {
+            let instruction = option(instruction.as_ref());
             let settle = duration(*settle);
             let inquiry = quote_spanned!(Span::mixed_site()=> inquiry);
             // Spanned at the path, so that another answer than the tool's is told there.
@@ -73,6 +82,7 @@ fn external(external: &External) -> TokenStream {
                         __idempotent_tool::answer::<Self::Returned, _, _>(#asked)
                     }),
                     settle: #settle,
+                    instruction: #instruction,
                 }
             }
         }

@@ -11,10 +11,10 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::state::{
-    Event, Failed, Operation, Origin, Refusal, Report, Resend, Resolution, Run, State, Verdict,
+    By, Event, Failed, Operation, Origin, Refusal, Report, Resend, Resolution, Run, State, Verdict,
 };
 use crate::{
     clock::Timestamp,
@@ -25,6 +25,7 @@ const WINDOW: Duration = Duration::from_hours(1);
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// One operation, all that can happen to it, and the flaw that a test adds.
+#[derive(Clone, Copy)]
 struct World {
     recovery: Recovery,
     origin: Origin,
@@ -63,6 +64,11 @@ enum Flaw {
     LeaseUnread,
     /// A person's finding is taken for attempts that it doesn't cover.
     ResolutionUnfenced,
+    /// A run goes on though what it was for has failed.
+    FailureIgnored,
+    /// What was in doubt is tried again by itself once it turns out late that nothing was
+    /// applied, whatever the recovery.
+    DoubtForgotten,
 }
 
 /// Where the worker of an attempt is.
@@ -87,6 +93,8 @@ struct Moment {
     /// Attempts whose answer is on its way.
     answers: BTreeSet<(u32, bool)>,
     effects: u8,
+    /// Attempts were in doubt, and nobody has called with the key since.
+    doubted: bool,
     window_over: bool,
     key_known: bool,
     /// An answer to the recoverer's question, not yet made use of.
@@ -98,7 +106,7 @@ struct Moment {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Action {
-    Begin,
+    Begin(By),
     ReadLease(u32),
     Send(u32),
     GiveUpBeforeSending(u32, Run),
@@ -161,6 +169,7 @@ impl World {
     }
 
     /// The product's transition, or a flawed one.
+    #[allow(clippy::too_many_lines, reason = "one place for all flaws")]
     fn step(&self, operation: &Operation, event: Event) -> Result<Operation, Refusal> {
         let mut operation = operation.clone();
         match (self.flaw, event) {
@@ -189,14 +198,34 @@ impl World {
                 operation.in_doubt.clear();
                 operation.step(event)
             }
-            (Some(Flaw::ReportsUnfenced), Event::Report { report, run, .. }) => {
+            (
+                Some(Flaw::ReportsUnfenced),
+                Event::Report {
+                    report, run, again, ..
+                },
+            ) => {
                 let attempt = operation.attempts;
                 operation.step(Event::Report {
                     attempt,
                     report,
                     run,
+                    again,
                 })
             }
+            (
+                Some(Flaw::DoubtForgotten),
+                Event::Report {
+                    attempt,
+                    report,
+                    run,
+                    ..
+                },
+            ) => operation.step(Event::Report {
+                attempt,
+                report,
+                run,
+                again: By::Itself,
+            }),
             (Some(Flaw::ReportsAfterTheEnd), Event::Report { attempt, .. })
                 if operation.state.is_final() =>
             {
@@ -204,12 +233,20 @@ impl World {
                 operation.in_doubt.insert(attempt);
                 operation.step(event)
             }
-            (Some(Flaw::BeginUnfenced), Event::Begin { resend, .. }) => {
+            (Some(Flaw::BeginUnfenced), Event::Begin { by, resend, .. }) => {
                 if operation.state == State::Attempting {
                     operation.state = State::Between;
                 }
                 operation.step(Event::Begin {
                     seen: operation.attempts,
+                    by,
+                    resend,
+                })
+            }
+            (Some(Flaw::FailureIgnored), Event::Begin { seen, resend, .. }) => {
+                operation.step(Event::Begin {
+                    seen,
+                    by: By::Key,
                     resend,
                 })
             }
@@ -245,8 +282,11 @@ impl World {
             return false;
         };
         let before = &moment.operation;
-        let again = before.state == State::Failed(Failed::NothingApplied)
-            && matches!(event, Event::Begin { .. });
+        let by = match event {
+            Event::Begin { by, .. } => Some(by),
+            _ => None,
+        };
+        let again = before.state == State::Failed(Failed::NothingApplied) && by == Some(By::Key);
         if before.state.is_final() && next.state != before.state && !again {
             moment.broken = Some("a final state changed");
         }
@@ -257,7 +297,14 @@ impl World {
             if self.recovery == Recovery::Inspect && !before.in_doubt.is_empty() {
                 moment.broken = Some("dispatched while an attempt was in doubt");
             }
+            if self.recovery == Recovery::Inspect && moment.doubted && by == Some(By::Itself) {
+                moment.broken = Some("dispatched by itself after it was in doubt");
+            }
         }
+        moment.doubted = match by {
+            Some(By::Key) => false,
+            Some(By::Itself) | None => moment.doubted,
+        } || !next.in_doubt.is_empty();
         let accounted = !next.in_doubt.is_empty();
         if (next.state == State::OutcomeUnknown) != accounted
             && !matches!(
@@ -279,6 +326,7 @@ impl World {
                 attempt,
                 report,
                 run,
+                again: self.recovery.again(),
             },
         );
     }
@@ -295,6 +343,7 @@ impl Model for World {
             network: BTreeSet::new(),
             answers: BTreeSet::new(),
             effects: 0,
+            doubted: false,
             window_over: false,
             key_known: false,
             asked: None,
@@ -305,7 +354,7 @@ impl Model for World {
 
     fn actions(&self, moment: &Moment, actions: &mut Vec<Action>) {
         if moment.operation.attempts < self.max_attempts {
-            actions.push(Action::Begin);
+            actions.extend([Action::Begin(By::Key), Action::Begin(By::Itself)]);
         }
         for &(attempt, step) in &moment.workers {
             match step {
@@ -361,7 +410,7 @@ impl Model for World {
     fn next_state(&self, before: &Moment, action: Action) -> Option<Moment> {
         let mut moment = before.clone();
         match action {
-            Action::Begin => {
+            Action::Begin(by) => {
                 // The run looked at some moment up to now; all of them are tried.
                 let seen = match self.flaw {
                     Some(Flaw::BeginUnfenced) => 0,
@@ -369,6 +418,7 @@ impl Model for World {
                 };
                 let event = Event::Begin {
                     seen,
+                    by,
                     resend: self.resend(&moment),
                 };
                 if !self.apply(&mut moment, event) {
@@ -593,11 +643,18 @@ fn check(world: World) {
 /// Explores with the flaw until the invariant that it breaks is seen broken.
 #[track_caller]
 fn check_flaw(flaw: Flaw, recovery: Recovery, broken: &'static str) {
+    check_flaw_in(world(recovery), flaw, broken);
+}
+
+#[track_caller]
+fn check_flaw_in(world: World, flaw: Flaw, broken: &'static str) {
     let world = World {
         flaw: Some(flaw),
-        ..world(recovery)
+        ..world
     };
-    let checker = world.checker().threads(2).spawn_bfs().join();
+    let found = HasDiscoveries::AnyOf(BTreeSet::from([broken]));
+    let checker = world.checker().threads(2).finish_when(found);
+    let checker = checker.spawn_bfs().join();
     assert!(
         checker.discovery(broken).is_some(),
         "{flaw:?} went unnoticed by `{broken}`"
@@ -664,4 +721,12 @@ fn every_fence_is_needed() {
     check_flaw(Flaw::WindowIgnored, KEY, "at most one effect");
     check_flaw(Flaw::LeaseUnread, RECONCILE, "at most one effect");
     check_flaw(Flaw::ResolutionUnfenced, KEY, "no failure after an effect");
+    for recovery in [KEY, RECONCILE, INSPECT] {
+        check_flaw(Flaw::FailureIgnored, recovery, "no rule broken on the way");
+    }
+    let enqueued = World {
+        origin: Origin::Enqueued,
+        ..world(INSPECT)
+    };
+    check_flaw_in(enqueued, Flaw::DoubtForgotten, "no rule broken on the way");
 }

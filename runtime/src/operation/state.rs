@@ -64,6 +64,7 @@ pub(crate) enum Event {
     Begin {
         /// The attempts that the run has seen.
         seen: u32,
+        by: By,
         /// What the declared recovery says of sending while attempts are in doubt.
         resend: Resend,
     },
@@ -73,6 +74,8 @@ pub(crate) enum Event {
         attempt: u32,
         report: Report,
         run: Run,
+        /// Who has the operation tried again if this is heard late, after all was in doubt.
+        again: By,
     },
     /// Nobody has been heard of for as long as the attempt's lease lasts.
     LeaseExpired {
@@ -98,6 +101,15 @@ pub(crate) enum Event {
         seen: u32,
         resolution: Resolution,
     },
+}
+
+/// Who has an attempt begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum By {
+    /// A call with the operation's key, or a worker that stands for one.
+    Key,
+    /// A run or a worker, without being asked again.
+    Itself,
 }
 
 /// Whether an attempt may begin while earlier ones are in doubt.
@@ -185,12 +197,13 @@ impl Operation {
     /// The operation after `event`; the error says why it changes nothing.
     pub(crate) fn step(&self, event: Event) -> Result<Self, Refusal> {
         match event {
-            Event::Begin { seen, resend } => self.begin(seen, resend),
+            Event::Begin { seen, by, resend } => self.begin(seen, by, resend),
             Event::Report {
                 attempt,
                 report,
                 run,
-            } => self.report(attempt, report, run),
+                again,
+            } => self.report(attempt, report, run, again),
             Event::LeaseExpired { seen } => self.lease_expired(seen),
             Event::RunEnded { seen } => self.run_ended(seen),
             Event::Reconciled { seen, verdict } => self.reconciled(seen, verdict),
@@ -199,8 +212,10 @@ impl Operation {
         }
     }
 
-    fn begin(&self, seen: u32, resend: Resend) -> Result<Self, Refusal> {
+    fn begin(&self, seen: u32, by: By, resend: Resend) -> Result<Self, Refusal> {
         match self.state {
+            // Whose run it was has been told that it failed.
+            State::Failed(Failed::NothingApplied) if by == By::Itself => Err(Refusal::Final),
             State::Accepted
             | State::Between
             | State::OutcomeUnknown
@@ -232,7 +247,7 @@ impl Operation {
         }
     }
 
-    fn report(&self, attempt: u32, report: Report, run: Run) -> Result<Self, Refusal> {
+    fn report(&self, attempt: u32, report: Report, run: Run, again: By) -> Result<Self, Refusal> {
         match self.state {
             State::Attempting | State::CancelRequested if attempt == self.attempts => {
                 Ok(self.attempt_ended(attempt, report, run))
@@ -241,7 +256,7 @@ impl Operation {
             | State::Attempting
             | State::Between
             | State::CancelRequested
-            | State::OutcomeUnknown => self.late_report(attempt, report),
+            | State::OutcomeUnknown => self.late_report(attempt, report, again),
             State::Succeeded | State::Failed(_) | State::Cancelled => Err(Refusal::Final),
         }
     }
@@ -263,7 +278,7 @@ impl Operation {
     }
 
     /// An attempt that was given up is heard of after all.
-    fn late_report(&self, attempt: u32, report: Report) -> Result<Self, Refusal> {
+    fn late_report(&self, attempt: u32, report: Report, again: By) -> Result<Self, Refusal> {
         match report {
             Report::Succeeded => Ok(self.succeeded()),
             Report::Refused | Report::NotApplied => {
@@ -275,7 +290,7 @@ impl Operation {
                     return Ok(match report {
                         Report::Refused => next.to(State::Failed(Failed::Refused)),
                         Report::NotApplied | Report::Succeeded | Report::Ambiguous => {
-                            next.nothing_applied()
+                            next.nothing_applied(again)
                         }
                     });
                 }
@@ -338,7 +353,7 @@ impl Operation {
                         ..self.clone()
                     };
                     Ok(match self.state {
-                        State::OutcomeUnknown => next.nothing_applied(),
+                        State::OutcomeUnknown => next.nothing_applied(By::Itself),
                         State::Between
                         | State::Accepted
                         | State::Attempting
@@ -407,18 +422,20 @@ impl Operation {
         }
         match run {
             Run::Continues if !self.cancel => self.to(State::Between),
-            Run::Continues | Run::Ends => self.nothing_applied(),
+            Run::Continues | Run::Ends => self.nothing_applied(By::Itself),
         }
     }
 
     /// It is established that no attempt had an effect, and no run goes on.
-    fn nothing_applied(&self) -> Self {
+    fn nothing_applied(&self, again: By) -> Self {
         if self.cancel {
             return self.to(State::Cancelled);
         }
-        match self.origin {
-            Origin::Call => self.to(State::Failed(Failed::NothingApplied)),
-            Origin::Enqueued => self.to(State::Accepted),
+        match (self.origin, again) {
+            (Origin::Call, _) | (Origin::Enqueued, By::Key) => {
+                self.to(State::Failed(Failed::NothingApplied))
+            }
+            (Origin::Enqueued, By::Itself) => self.to(State::Accepted),
         }
     }
 

@@ -15,6 +15,10 @@ use crate::request::{
 /// The form of [`Contract::json`]; another one takes another number.
 const FORMAT: u32 = 1;
 
+/// The member that says where the effect is, if not in the database.
+const EFFECT: &str = "effect";
+const EXTERNAL: &str = "external";
+
 /// Keywords that are texts for readers and promise nothing.
 const ANNOTATIONS: &[&str] = &[
     "$comment",
@@ -28,7 +32,8 @@ const ANNOTATIONS: &[&str] = &[
     "writeOnly",
 ];
 
-/// What a version promised: its arguments' schema and its result's, without texts.
+/// What a version promised: its arguments' schema and its result's, without texts, and
+/// where its effect is.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Contract {
     pub(crate) tool: String,
@@ -44,12 +49,17 @@ impl Contract {
         version: u32,
         arguments: &Map<String, Value>,
         result: &Value,
+        external: bool,
     ) -> Self {
-        let json = json!({
+        let mut json = json!({
             "format": FORMAT,
             "arguments": stored_form(Value::Object(arguments.clone())),
             "result": stored_form(result.clone()),
         });
+        // A transactional one says nothing, as all did before there were others.
+        if external {
+            json[EFFECT] = EXTERNAL.into();
+        }
         Self {
             tool: tool.to_owned(),
             version,
@@ -151,6 +161,14 @@ pub(crate) fn breaking_changes(stored: &Value, current: &Value) -> Vec<String> {
     );
     if part(&stored, "result") != part(current, "result") {
         changes.push("the result's schema changed".to_owned());
+    }
+    if part(&stored, EFFECT) != part(current, EFFECT) {
+        let now = if part(current, EFFECT) == EXTERNAL {
+            "outside the database, and was in it: its receipts are no operations"
+        } else {
+            "in the database, and was outside it: its operations may be under way"
+        };
+        changes.push(format!("its effect is now {now}"));
     }
     changes
 }
@@ -287,7 +305,7 @@ mod tests {
     fn contract<A: ToolArguments, R: ToolOutput>() -> Value {
         let arguments = CompiledArguments::compile(A::json_schema(), &[]).unwrap();
         let result = ResultValidator::compile(R::json_schema().as_value()).unwrap();
-        Contract::new("tool", 1, arguments.schema(), result.schema()).json
+        Contract::new("tool", 1, arguments.schema(), result.schema(), false).json
     }
 
     /// Checks the change from the arguments `A` to `B`, through the ledger's text.
@@ -520,7 +538,7 @@ mod tests {
             let Value::Object(limits) = limits else {
                 unreachable!()
             };
-            Contract::new("tool", 1, &limits, &Value::Null).json
+            Contract::new("tool", 1, &limits, &Value::Null, false).json
         };
         let one = limited(json!({ "minimum": 0.0, "multipleOf": 0.5, "default": 1.0 }));
         check_json(

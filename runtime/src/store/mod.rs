@@ -85,6 +85,19 @@ pub(crate) type Decide = Box<dyn Fn(&mut Record) -> Result<(), Refusal> + Send +
 /// as it is.
 pub(crate) type Decided = Result<Record, (Refusal, Record)>;
 
+/// An operation that a worker has to look at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due {
+    pub(crate) operation_id: OperationId,
+    /// The row of its contract.
+    pub(crate) contract_id: i64,
+    pub(crate) place: DuePlace,
+}
+
+/// A place in the order in which operations are due: the time, and the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DuePlace(pub(crate) Timestamp, pub(crate) i64);
+
 /// A store of external operations. Each method is one short transaction.
 pub(crate) trait ExternalBackend {
     /// Records an operation, or finds what is recorded of its identity.
@@ -97,12 +110,14 @@ pub(crate) trait ExternalBackend {
     /// The record of an external operation, without the write lock.
     fn load(&self, id: OperationId) -> BoxFuture<'_, Result<Option<Record>, StoreError>>;
 
-    /// Up to `limit` operations that a worker has to look at, without the write lock.
+    /// Up to `limit` operations that a worker has to look at, longest overdue first, from
+    /// behind a place on, without the write lock.
     fn due(
         &self,
         now: Timestamp,
+        after: Option<DuePlace>,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<OperationId>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Vec<Due>, StoreError>>;
 
     /// Reads a record, has it decided upon, and writes what was decided, in one
     /// transaction. `None` if there is no such operation.
@@ -113,14 +128,24 @@ pub(crate) trait ExternalBackend {
     ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>>;
 }
 
+/// What may be expected of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prospect {
+    /// It stays until somebody acts.
+    Stays,
+    /// It may pass by itself.
+    MayPass,
+    /// Nothing failed: the store had no time, and wrote nothing.
+    Busy,
+}
+
 /// What went wrong in a store. The source stays on the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct StoreError {
     /// Without a value of a caller: it is logged.
     pub(crate) what: &'static str,
-    /// Whether the cause may pass by itself.
-    pub(crate) retryable: bool,
+    pub(crate) prospect: Prospect,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -130,14 +155,20 @@ impl StoreError {
     pub(crate) fn new(what: &'static str) -> Self {
         Self {
             what,
-            retryable: false,
+            prospect: Prospect::Stays,
             source: None,
         }
     }
 
     /// Says that the cause may pass by itself.
     pub(crate) fn retryable(mut self) -> Self {
-        self.retryable = true;
+        self.prospect = Prospect::MayPass;
+        self
+    }
+
+    /// Says that nothing failed but the time to wait for one's turn.
+    pub(crate) fn busy(mut self) -> Self {
+        self.prospect = Prospect::Busy;
         self
     }
 

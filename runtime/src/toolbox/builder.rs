@@ -19,7 +19,9 @@ use crate::{
     effect::{
         external::{
             executor::Executor,
+            instruction::Instruction,
             outbox::{Destination, Outbox},
+            recovery::RecoveryDeclaration,
             tool::ExternalTool,
             worker,
         },
@@ -200,6 +202,7 @@ fn build(
                 tool.declaration.version,
                 tool.arguments.schema(),
                 tool.result.schema(),
+                tool.declaration.external.is_some(),
             )
         })
         .collect();
@@ -438,6 +441,12 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
             result: tool.result,
         })),
         (Effect::External(handler), Some(declared)) => Kind::External(Arc::new(ExternalTool {
+            instruction: instruction(declared.recovery, &tool.arguments).map_err(|unknown| {
+                BuildError::UnknownPlaceholder {
+                    operation: declaration.operation(),
+                    name: unknown.into(),
+                }
+            })?,
             name: Arc::clone(name),
             version: declaration.version,
             contract_id,
@@ -461,4 +470,14 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
         deadline: declaration.deadline,
         kind,
     })
+}
+
+/// The text of `inspect`; the error is a name in it that has no value.
+fn instruction(
+    recovery: RecoveryDeclaration,
+    arguments: &CompiledArguments,
+) -> Result<Option<Instruction>, &'static str> {
+    let text = recovery.instruction();
+    text.map(|text| Instruction::new(text, arguments.schema()))
+        .transpose()
 }

@@ -54,6 +54,17 @@ pub enum BuildError {
         /// The operation, `name:vN`.
         operation: String,
     },
+    /// The text of `inspect` names what not every operation has.
+    #[error(
+        "the `inspect` text of `{operation}` names `{{{name}}}`, which is no required argument; name one or `{{operation_id}}`, or leave out the braces"
+    )]
+    #[non_exhaustive]
+    UnknownPlaceholder {
+        /// The operation, `name:vN`.
+        operation: String,
+        /// The name in braces.
+        name: String,
+    },
     /// The arguments' or the result's schema can't be advertised.
     #[error("the schema of `{operation}` can't be advertised: {message}")]
     #[non_exhaustive]

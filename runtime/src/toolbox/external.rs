@@ -10,10 +10,9 @@ use super::{
     storage,
 };
 use crate::{
-    clock::Timestamp,
     effect::external::{
         budget::Budget,
-        decide::{Terms, may_run_again},
+        decide::{Seen, Terms, may_run_again},
         decided::{Undecided, decide_on},
         executor::Executor,
         resolution::{Finding, Resolution, ResolveError},
@@ -25,7 +24,7 @@ use crate::{
         id::OperationId,
         identity::Identity,
         record::{NewOperation, Record, RecordedError},
-        state::{self, Event, Failed, Operation, Origin, State},
+        state::{self, By, Event, Failed, Operation, Origin, State},
     },
     reply::{CANCEL_OPERATION, GET_OPERATION, Reply, inspection::Inspection, rejection::Rejection},
     request::{
@@ -83,14 +82,7 @@ impl Inner {
         };
         let deadline = call.started.saturating_add(tool.deadline);
         let accepted = self.backend.accept(new, deadline).await;
-        let accepted = accepted.map_err(|error| {
-            if deadline <= executor.clock().monotonic() {
-                let retry_after = super::RETRY_AFTER_BUSY;
-                return Rejection::Busy { retry_after };
-            }
-            storage(error)
-        });
-        match accepted? {
+        match accepted.map_err(storage)? {
             None => {
                 let attended = self.attend(tool, operation_id, Arc::new(prepared.arguments), &call);
                 attended.await
@@ -153,6 +145,7 @@ impl Inner {
         let until = call.started.saturating_add(tool.declared.wait);
         // What this call did itself is not replayed; it starts one run at most.
         let mut started = false;
+        let mut waited = false;
         loop {
             let changes = executor.changes(operation_id);
             let record = self.backend.load(operation_id).await.map_err(storage)?;
@@ -171,11 +164,15 @@ impl Inner {
             };
             if held
                 && worker::is_abandoned(executor, &record)
-                && let Some(now) = expire(executor, tool, operation_id).await
+                && let Some(now) = expire(executor, tool, &record).await
             {
                 record = now; // Or it was heard of after all.
             }
-            if alone && !started && may_start(tool, &record) && !executor.is_stopping() {
+            // The failure of a run that it has waited for is its answer, as it is the run's
+            // own caller's.
+            let failed = record.operation.state == State::Failed(Failed::NothingApplied);
+            let may_start = may_start(tool, &record) && !(waited && failed);
+            if alone && !started && may_start && !executor.is_stopping() {
                 started = true;
                 start(executor, tool, record, Arc::clone(&arguments), call);
                 continue;
@@ -192,6 +189,7 @@ impl Inner {
                 return Ok(view::reply(tool, &record, !started, executor.now()));
             }
             executor.wait_for_change(changes, until, POLL).await;
+            waited = true;
         }
     }
 
@@ -421,18 +419,19 @@ fn start(
         ),
         run_until: executor.now().plus(remains),
         may_send: true,
+        by: By::Key,
         record,
     };
     executor.start(move |parts| Run::new(parts, plan), id);
 }
 
 /// Gives a lease up that is over; the record as it is then.
-async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, id: OperationId) -> Option<Record> {
-    let (terms, now): (Terms, Timestamp) = (Terms::of(tool), executor.now());
+async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, record: &Record) -> Option<Record> {
+    let (terms, seen, now) = (Terms::of(tool), Seen::of(record), executor.now());
     let decided = decide_on(
         executor,
-        id,
-        Box::new(move |record| terms.expire(record, now)),
+        record.operation_id,
+        Box::new(move |record| terms.expire(record, seen, now)),
     );
     match decided.await {
         Ok(record) => Some(record),

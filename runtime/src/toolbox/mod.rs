@@ -49,7 +49,7 @@ use crate::{
         carrier::{CarriedKeys, KeyPlace},
         key::IdempotencyKey,
     },
-    store::{Backend, BoxFuture, Store, StoreError, Wait},
+    store::{Backend, BoxFuture, Prospect, Store, StoreError, Wait},
     tool::State,
 };
 
@@ -372,16 +372,24 @@ fn replay(
     }
 }
 
-/// The rejection of a call that a store failed; the cause stays here, in the log.
+/// The rejection of a call that a store failed, or had no time for; the cause stays here, in
+/// the log.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the shape that `map_err` takes"
 )]
 fn storage(error: StoreError) -> Rejection {
+    let retryable = match error.prospect {
+        Prospect::Busy => {
+            tracing::debug!(%error, "the store was busy");
+            let retry_after = RETRY_AFTER_BUSY;
+            return Rejection::Busy { retry_after };
+        }
+        Prospect::MayPass => true,
+        Prospect::Stays => false,
+    };
     tracing::error!(%error, "the store failed");
-    Rejection::Storage {
-        retryable: error.retryable,
-    }
+    Rejection::Storage { retryable }
 }
 
 /// Takes the input apart: the key, the arguments, the version that is asked for.

@@ -116,13 +116,13 @@ impl Attempt {
         self.inner.ends.saturating_sub(now)
     }
 
-    /// Whether somebody asked in this process that the operation stops.
+    /// Whether somebody asked that the operation stops; in another process, a moment ago.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         *self.inner.cancelled.borrow()
     }
 
-    /// Waits until somebody asks in this process that the operation stops.
+    /// Waits until somebody asks that the operation stops, in this process or another.
     ///
     /// A handler that stops says what it knows: [`AttemptError::not_applied`] only if nothing
     /// was sent, or what was sent is established to have no effect.

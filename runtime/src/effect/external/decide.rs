@@ -15,7 +15,7 @@ use crate::{
     operation::{
         id::AttemptId,
         record::{AttemptOutcome, AttemptRecord, Ends, Lease, Record, RecordedError},
-        state::{Event, Failed, Origin, Refusal, Report, Resend, Run, State, Verdict},
+        state::{By, Event, Failed, Origin, Refusal, Report, Resend, Run, State, Verdict},
     },
 };
 
@@ -33,6 +33,33 @@ pub(crate) struct Terms {
     retention: Duration,
     tombstone: Duration,
     keep_request: bool,
+}
+
+/// Who had an operation when somebody looked at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    attempts: u32,
+    lease: Option<Lease>,
+}
+
+impl Seen {
+    pub(crate) fn of(record: &Record) -> Self {
+        Self {
+            attempts: record.operation.attempts,
+            lease: record.lease,
+        }
+    }
+}
+
+/// An attempt that is about to begin.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning {
+    pub(crate) attempt_id: AttemptId,
+    pub(crate) lease: Lease,
+    pub(crate) run_until: Timestamp,
+    /// The attempts that the run has seen.
+    pub(crate) seen: u32,
+    pub(crate) by: By,
 }
 
 /// What an attempt that ended leaves to be recorded.
@@ -72,19 +99,23 @@ impl Terms {
     pub(crate) fn begin(
         &self,
         record: &mut Record,
-        attempt_id: AttemptId,
-        lease: Lease,
-        run_until: Timestamp,
+        beginning: Beginning,
         request: &str,
-        seen: u32,
     ) -> Result<(), Refusal> {
+        let Beginning {
+            attempt_id,
+            lease,
+            run_until,
+            seen,
+            by,
+        } = beginning;
         let latest = record.attempts.last();
         if latest.is_some_and(|latest| latest.attempt_id == attempt_id) {
             return Ok(()); // The commit was lost and happened.
         }
         let now = lease.began;
         let resend = self.resend(record, now);
-        self.step(record, Event::Begin { seen, resend }, now)?;
+        self.step(record, Event::Begin { seen, by, resend }, now)?;
         record.attempts.push(AttemptRecord {
             number: record.operation.attempts,
             attempt_id,
@@ -118,6 +149,7 @@ impl Terms {
             attempt,
             report,
             run,
+            again: self.recovery.again(),
         };
         self.step(record, event, lease.began)?;
         if let Some(recorded) = record.attempts.iter_mut().find(|it| it.number == attempt) {
@@ -146,12 +178,20 @@ impl Terms {
         Ok(())
     }
 
-    /// Nobody has been heard of for as long as the lease lasts.
-    pub(crate) fn expire(&self, record: &mut Record, now: Timestamp) -> Result<(), Refusal> {
-        if !is_over(record, now) {
+    /// Nobody has been heard of for as long as the lease lasts that was seen.
+    ///
+    /// One that has begun since is later than `now`, as after a clock that has gone back, and
+    /// would seem over.
+    pub(crate) fn expire(
+        &self,
+        record: &mut Record,
+        seen: Seen,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        if seen != Seen::of(record) || !is_over(record, now) {
             return Err(Refusal::Stale);
         }
-        let seen = record.operation.attempts;
+        let seen = seen.attempts;
         self.step(record, Event::LeaseExpired { seen }, now)
     }
 

@@ -92,6 +92,12 @@ impl Executor {
         versions.iter().find(|tool| tool.version == version)
     }
 
+    /// Whether it runs the operations of the contract with this row in the ledger.
+    pub(crate) fn runs(&self, contract_id: i64) -> bool {
+        let mut tools = self.tools.values().flatten();
+        tools.any(|tool| tool.contract_id == contract_id)
+    }
+
     /// Starts a run in a task of its own, unless this process has one or is stopping.
     pub(crate) fn start(self: &Arc<Self>, make: impl FnOnce(RunParts) -> Run, id: OperationId) {
         let mut live = self.live();
@@ -163,6 +169,13 @@ impl Executor {
         if let Some(live) = self.live().get(&id) {
             live.cancel.send_replace(true);
         }
+    }
+
+    /// The operations of this process's runs that have not been told to stop.
+    pub(crate) fn untold(&self) -> Vec<OperationId> {
+        let live = self.live();
+        let untold = live.iter().filter(|(_, run)| !*run.cancel.borrow());
+        untold.map(|(id, _)| *id).collect()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -38,8 +38,10 @@ pub enum Reconciled<T> {
     /// The provider knows nothing of the operation. It counts once no send can be on its way
     /// any more: `settle` after the last one.
     NotApplied,
-    /// The provider can't tell.
+    /// The provider can't tell now.
     Undetermined,
+    /// The provider can't tell, and nothing will change that: the outcome is unknown at once.
+    Undeterminable,
 }
 
 /// An answer with its types erased.
@@ -136,6 +138,7 @@ where
             }
             Reconciled::NotApplied => Reconciled::NotApplied,
             Reconciled::Undetermined => Reconciled::Undetermined,
+            Reconciled::Undeterminable => Reconciled::Undeterminable,
         })
     })
 }

@@ -7,6 +7,7 @@ pub(crate) mod decided;
 pub(crate) mod error;
 pub(crate) mod executor;
 pub(crate) mod inquiry;
+pub(crate) mod instruction;
 pub(crate) mod outbox;
 pub(crate) mod recovery;
 pub(crate) mod resolution;

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{clock::Timestamp, effect::external::inquiry::AskFn, operation::state::Resend};
+use crate::{
+    clock::Timestamp,
+    effect::external::inquiry::AskFn,
+    operation::state::{By, Resend},
+};
 
 /// What a request may need, beyond its attempt's time-out, to reach a provider whose key
 /// is about to be forgotten.
@@ -34,6 +38,8 @@ pub enum RecoveryDeclaration {
     ProviderKey {
         /// How long the provider knows a key.
         window: Duration,
+        /// What to check past it, and where.
+        instruction: Option<&'static str>,
     },
     /// `reconcile(path, settle = "…")`.
     Reconcile {
@@ -41,6 +47,8 @@ pub enum RecoveryDeclaration {
         ask: Ask,
         /// How old the last send must be.
         settle: Duration,
+        /// What to check while the provider can't tell, and where.
+        instruction: Option<&'static str>,
     },
     /// `inspect = "…"`.
     Inspect {
@@ -66,9 +74,19 @@ impl RecoveryDeclaration {
     /// What it allows.
     pub(crate) fn recovery(self) -> Recovery {
         match self {
-            Self::ProviderKey { window } => Recovery::ProviderKey { window },
+            Self::ProviderKey { window, .. } => Recovery::ProviderKey { window },
             Self::Reconcile { settle, .. } => Recovery::Reconcile { settle },
             Self::Inspect { .. } => Recovery::Inspect,
+        }
+    }
+
+    /// What to check, and where, if it says so.
+    pub(crate) fn instruction(self) -> Option<&'static str> {
+        match self {
+            Self::ProviderKey { instruction, .. } | Self::Reconcile { instruction, .. } => {
+                instruction
+            }
+            Self::Inspect { instruction } => Some(instruction),
         }
     }
 }
@@ -116,6 +134,17 @@ impl Recovery {
                 }
             }
             Self::Reconcile { .. } | Self::Inspect => Resend::Forbidden,
+        }
+    }
+
+    /// Who has an operation tried again that was in doubt, once its own late attempts have
+    /// said that nothing was applied.
+    ///
+    /// Under `inspect` somebody has been told to look, and may be about to act on it.
+    pub(crate) fn again(self) -> By {
+        match self {
+            Self::ProviderKey { .. } | Self::Reconcile { .. } => By::Itself,
+            Self::Inspect => By::Key,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The record decides what comes next; a run holds nothing that is not in it but its budget.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{mem, pin::Pin, sync::Arc, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use crate::{
     effect::external::{
         attempt::Attempt,
         budget::Budget,
-        decide::{Ended, Terms},
+        decide::{Beginning, Ended, Terms},
         decided::{Undecided, decide_on},
         error::{AttemptError, Known},
         executor::{Executor, Registration, RunParts},
@@ -25,7 +25,7 @@ use crate::{
     operation::{
         id::AttemptId,
         record::{Lease, Record, RecordedError},
-        state::{Failed, Refusal, Report, Resend, Run as Goes, State, Verdict},
+        state::{By, Failed, Refusal, Report, Resend, Run as Goes, State, Verdict},
     },
     request::caller::Caller,
 };
@@ -53,6 +53,8 @@ pub(crate) struct Plan {
     pub(crate) run_until: Timestamp,
     /// Whether it may make attempts; else it asks once.
     pub(crate) may_send: bool,
+    /// Who has its first attempt begin; the others follow by themselves.
+    pub(crate) by: By,
 }
 
 /// A run under way, in a task of its own.
@@ -103,6 +105,8 @@ impl Run {
     async fn next(&mut self, record: Record) -> Option<Record> {
         let doubtful = !record.operation.in_doubt.is_empty();
         match record.operation.state {
+            // It failed under this run's hands, or another's: that is what its caller is told.
+            State::Failed(Failed::NothingApplied) if self.plan.by == By::Itself => None,
             State::Accepted | State::Failed(Failed::NothingApplied) => {
                 if self.plan.may_send {
                     self.attempt(record).await
@@ -139,11 +143,16 @@ impl Run {
         let ends = now.saturating_add(timeout);
         let attempt_id = AttemptId::generate();
         let lease = self.lease(timeout);
-        let seen = record.operation.attempts;
-        let (terms, run_until) = (self.terms, self.plan.run_until);
-        let request = Arc::clone(&self.request);
+        let beginning = Beginning {
+            attempt_id,
+            lease,
+            run_until: self.plan.run_until,
+            seen: record.operation.attempts,
+            by: mem::replace(&mut self.plan.by, By::Itself),
+        };
+        let (terms, request) = (self.terms, Arc::clone(&self.request));
         let begun = self
-            .decide(move |record| terms.begin(record, attempt_id, lease, run_until, &request, seen))
+            .decide(move |record| terms.begin(record, beginning, &request))
             .await;
         let record = match begun {
             Ok(record) => record,
@@ -243,6 +252,9 @@ impl Run {
             .changed
             .send_modify(|changes| *changes += 1);
         let pause = pause?; // Without one the run has ended with its report.
+        if record.operation.attempts != number {
+            return None; // Another run has gone on meanwhile.
+        }
         if record.operation.state == State::Between {
             self.rest(pause).await;
         }
@@ -329,10 +341,14 @@ impl Run {
             .bounded(ask(inquiry), now.saturating_add(timeout))
             .await
             .unwrap_or_else(|stopped| Err(stopped.into_error()));
+        let for_good = matches!(answer, Ok(Reconciled::Undeterminable));
         let (verdict, result) = self.judge(answer, settled);
         if verdict == Verdict::Undetermined {
             if !self.plan.may_send {
                 return None; // A worker asks again when it is due.
+            }
+            if for_good {
+                return self.end(record).await;
             }
             let now = self.monotonic();
             let Some(pause) = self.plan.budget.delay(now, None, random()) else {
@@ -374,7 +390,9 @@ impl Run {
                 }
             },
             Ok(Reconciled::NotApplied) if settled => (Verdict::NotApplied, None),
-            Ok(Reconciled::NotApplied | Reconciled::Undetermined) => (Verdict::Undetermined, None),
+            Ok(Reconciled::NotApplied | Reconciled::Undetermined | Reconciled::Undeterminable) => {
+                (Verdict::Undetermined, None)
+            }
             Err(error) => {
                 tracing::info!(code = error.code(), "a reconciliation got no answer");
                 (Verdict::Undetermined, None)

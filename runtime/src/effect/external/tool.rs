@@ -8,6 +8,7 @@ use crate::{
     effect::{
         external::{
             attempt::AttemptHandler,
+            instruction::Instruction,
             recovery::{ExternalDeclaration, Recovery},
         },
         failure::Failure,
@@ -29,6 +30,8 @@ pub(crate) struct ExternalTool {
     pub(crate) handler: AttemptHandler,
     pub(crate) result: ResultValidator,
     pub(crate) declared: ExternalDeclaration,
+    /// What to check while the outcome is unknown.
+    pub(crate) instruction: Option<Instruction>,
 }
 
 impl ExternalTool {

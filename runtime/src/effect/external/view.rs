@@ -58,30 +58,38 @@ fn lost(record: &Record) -> String {
 /// Whether the same call may settle an unknown outcome, and what to do.
 fn unknown(tool: &ExternalTool, record: &Record, now: Timestamp) -> (bool, String) {
     let id = record.operation_id;
-    let by_hand = format!(
-        "Check with the provider whether the effect of {id} exists, and have the operator of the \
-         server settle the operation"
-    );
+    let instruction = tool.instruction.as_ref();
+    let instruction = instruction.map(|instruction| instruction.of(record));
     match tool.declared.recovery {
-        RecoveryDeclaration::Inspect { instruction } => (false, instruction.to_owned()),
-        RecoveryDeclaration::Reconcile { .. } if record.due_at.is_none() => (
-            true,
-            format!("{}, which asks the provider", repeat(&tool.name)),
-        ),
-        RecoveryDeclaration::Reconcile { .. } => (
-            true,
-            format!(
-                "Call {GET_OPERATION} with operation_id {id} later: the server asks the provider \
-                 by itself"
-            ),
-        ),
-        RecoveryDeclaration::ProviderKey { .. } => {
-            let open = Terms::of(tool).resend(record, now) == Resend::SameIdentity;
-            if open && !record.operation.cancel {
-                (true, repeat(&tool.name))
+        RecoveryDeclaration::Reconcile { .. } => {
+            let asks = if record.due_at.is_some() {
+                format!(
+                    "Call {GET_OPERATION} with operation_id {id} later: the server asks the \
+                     provider by itself"
+                )
             } else {
-                (false, by_hand)
-            }
+                format!("{}, which asks the provider", repeat(&tool.name))
+            };
+            let next = match instruction {
+                Some(instruction) => format!("{instruction}. {asks}"),
+                None => asks,
+            };
+            (true, next)
+        }
+        RecoveryDeclaration::ProviderKey { .. }
+            if !record.operation.cancel
+                && Terms::of(tool).resend(record, now) == Resend::SameIdentity =>
+        {
+            (true, repeat(&tool.name))
+        }
+        RecoveryDeclaration::ProviderKey { .. } | RecoveryDeclaration::Inspect { .. } => {
+            let by_hand = || {
+                format!(
+                    "Check with the provider whether the effect of {id} exists, and have the \
+                     operator of the server settle the operation"
+                )
+            };
+            (false, instruction.unwrap_or_else(by_hand))
         }
     }
 }

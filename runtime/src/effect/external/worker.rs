@@ -1,7 +1,8 @@
 //! The worker: takes up what nobody else will.
 //!
 //! It finds expired leases, dispatches what was enqueued, and asks about what is unknown, at
-//! growing intervals up to a horizon. For a call it sends nothing once the call's own
+//! growing intervals up to a horizon. It also tells this process's runs what another process
+//! was asked to stop. For a call it sends nothing once the call's own
 //! deadline is over: that takes the same key again.
 
 use std::{
@@ -13,7 +14,7 @@ use crate::{
     clock::Clock,
     effect::external::{
         budget::Budget,
-        decide::{Terms, is_over},
+        decide::{Seen, Terms, is_over},
         decided::{Undecided, decide_on, recorded_arguments},
         executor::Executor,
         run::{Plan, Run},
@@ -22,9 +23,10 @@ use crate::{
     operation::{
         id::OperationId,
         record::Record,
-        state::{Origin, State},
+        state::{By, Origin, State},
     },
     request::{caller::Caller, scope::Scope},
+    store::DuePlace,
 };
 
 /// The rest between two looks at what is due: other processes record operations too.
@@ -32,6 +34,13 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// How many operations are taken up at a time.
 const AT_A_TIME: usize = 64;
+
+/// How many times as many are looked at for them: those of tools that this toolbox doesn't
+/// have stay due, and must not stand before the others for ever.
+const LOOKS: usize = 16;
+
+/// How many runs' operations are read at a time, for what was asked of them elsewhere.
+const HEARD_AT_A_TIME: usize = 256;
 
 /// Starts the worker; it ends with the executor.
 pub(crate) fn start(executor: &Arc<Executor>) {
@@ -41,33 +50,68 @@ pub(crate) fn start(executor: &Arc<Executor>) {
 }
 
 async fn work(executor: Weak<Executor>, clock: Arc<dyn Clock>) {
+    let (mut from, mut told) = (None, None);
     while let Some(executor) = executor.upgrade() {
         if executor.is_stopping() {
             return;
         }
-        pass(&executor).await;
+        told = hear(&executor, told).await;
+        from = pass(&executor, from).await;
         drop(executor);
         let next = clock.monotonic().saturating_add(POLL);
         clock.reached(next).await;
     }
 }
 
-async fn pass(executor: &Arc<Executor>) {
-    let due = match executor.backend.due(executor.now(), AT_A_TIME).await {
-        Ok(due) => due,
-        Err(error) => {
-            tracing::warn!(%error, "what is due can't be read; the worker looks again");
-            return;
-        }
-    };
-    for id in due {
-        if executor.is_stopping() {
-            return;
-        }
-        if !executor.has_run(id) {
-            take_up(executor, id).await;
+/// Tells the runs of this process, from behind `told` on, what was asked of their operations
+/// in another one; returns the last that was looked at, if there are more.
+async fn hear(executor: &Executor, told: Option<OperationId>) -> Option<OperationId> {
+    let mut untold = executor.untold();
+    untold.retain(|id| told.is_none_or(|told| told < *id));
+    untold.sort_unstable();
+    let more = HEARD_AT_A_TIME < untold.len();
+    untold.truncate(HEARD_AT_A_TIME);
+    for id in &untold {
+        match executor.backend.load(*id).await {
+            Ok(Some(record)) if record.operation.cancel => executor.signal_cancel(*id),
+            Ok(_) => (),
+            Err(error) => {
+                tracing::warn!(%error, operation_id = %id, "an operation can't be read");
+            }
         }
     }
+    untold.pop().filter(|_| more)
+}
+
+/// Takes up what is due behind `from`; returns from where the next pass goes on, if this one
+/// has not come to the end.
+async fn pass(executor: &Arc<Executor>, mut from: Option<DuePlace>) -> Option<DuePlace> {
+    let now = executor.now();
+    let mut taken_up = 0;
+    for _ in 0..LOOKS {
+        let due = match executor.backend.due(now, from, AT_A_TIME).await {
+            Ok(due) => due,
+            Err(error) => {
+                tracing::warn!(%error, "what is due can't be read; the worker looks again");
+                return from;
+            }
+        };
+        for operation in &due {
+            if executor.is_stopping() || taken_up == AT_A_TIME {
+                return from;
+            }
+            from = Some(operation.place);
+            let id = operation.operation_id;
+            if executor.runs(operation.contract_id) && !executor.has_run(id) {
+                taken_up += 1;
+                take_up(executor, id).await;
+            }
+        }
+        if due.len() < AT_A_TIME {
+            return None;
+        }
+    }
+    from
 }
 
 /// Recovers one operation as far as a worker may.
@@ -92,13 +136,14 @@ async fn take_up(executor: &Arc<Executor>, id: OperationId) {
 
 /// Takes the operation, so that no other worker does at the same time.
 async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) -> Option<Record> {
-    let (terms, now, seen) = (Terms::of(tool), executor.now(), record.due_at);
+    let (terms, now) = (Terms::of(tool), executor.now());
+    let (seen, due_at) = (Seen::of(&record), record.due_at);
     let decided = decide_on(
         executor,
         record.operation_id,
         Box::new(move |record| match record.operation.state {
             State::Attempting | State::Between | State::CancelRequested => {
-                terms.expire(record, now)
+                terms.expire(record, seen, now)
             }
             State::Accepted if Terms::is_past_horizon(record, now) => {
                 terms.end_run(record, record.operation.attempts, now)
@@ -107,7 +152,7 @@ async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) ->
             | State::OutcomeUnknown
             | State::Succeeded
             | State::Failed(_)
-            | State::Cancelled => terms.claim(record, seen, now),
+            | State::Cancelled => terms.claim(record, due_at, now),
         }),
     );
     match decided.await {
@@ -183,6 +228,10 @@ pub(crate) fn start_recovery(
         ),
         run_until: record.run_until,
         may_send,
+        by: match record.operation.origin {
+            Origin::Call => By::Key,
+            Origin::Enqueued => By::Itself,
+        },
         record,
     };
     executor.start(move |parts| Run::new(parts, plan), id);

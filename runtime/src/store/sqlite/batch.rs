@@ -102,7 +102,7 @@ fn refuse_all(jobs: Vec<CallJob>, error: &Arc<StoreError>) {
     for job in jobs {
         let own = StoreError {
             what: error.what,
-            retryable: error.retryable,
+            prospect: error.prospect,
             source: Some(Box::new(Arc::clone(error))),
         };
         job.ticket.answer(Answer::Executed(Executed::Storage(own)));

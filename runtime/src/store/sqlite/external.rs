@@ -20,7 +20,7 @@ use crate::{
     },
     request::arguments::fingerprint::Fingerprint,
     store::{
-        StoreError,
+        Due, DuePlace, StoreError,
         sqlite::{
             call::unreadable, ffi, key::LedgerKey, register::ContractRow, writer::read_stored,
         },
@@ -79,8 +79,10 @@ const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
      ON CONFLICT (seq, number) DO UPDATE SET outcome = excluded.outcome, \
      in_doubt = excluded.in_doubt";
 
-const DUE: &str = "SELECT operation_id FROM idempotent_external \
-     WHERE due_at IS NOT NULL AND due_at <= ?1 ORDER BY due_at LIMIT ?2";
+const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, o.tool, o.version \
+     FROM idempotent_external AS e JOIN idempotent_operations AS o ON o.seq = e.seq \
+     WHERE e.due_at IS NOT NULL AND e.due_at <= ?1 AND (e.due_at, e.seq) > (?2, ?3) \
+     ORDER BY e.due_at, e.seq LIMIT ?4";
 
 /// What is left of a pruned operation is its tombstone.
 pub(super) const DROP_EXTERNAL: [&str; 2] = [
@@ -379,17 +381,29 @@ fn save_changes(connection: &Connection, old: &Record, new: &Record) -> rusqlite
 pub(super) fn due(
     connection: &Connection,
     now: Timestamp,
+    after: Option<DuePlace>,
     limit: usize,
-) -> Result<Vec<OperationId>, StoreError> {
+) -> Result<Vec<Due>, StoreError> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let DuePlace(after, row) = after.unwrap_or(DuePlace(Timestamp(i64::MIN), i64::MIN));
     connection
         .prepare(DUE)
         .and_then(|mut statement| {
             statement
-                .query_map((now.0, limit), |row| {
-                    row.get(0).map(OperationId::from_bytes)
-                })?
+                .query_map((now.0, after.0, row, limit), read_due)?
                 .collect()
         })
         .map_err(unreadable)
+}
+
+fn read_due(row: &Row<'_>) -> rusqlite::Result<Due> {
+    let contract = ContractRow {
+        tool: row.get(3)?,
+        version: row.get(4)?,
+    };
+    Ok(Due {
+        operation_id: OperationId::from_bytes(row.get(0)?),
+        contract_id: contract.id(),
+        place: DuePlace(Timestamp(row.get(1)?), row.get(2)?),
+    })
 }

@@ -13,7 +13,7 @@ use crate::{
         stored::Stored,
     },
     store::{
-        BoxFuture, Decide, Decided, ExternalBackend, StoreError, Wait,
+        BoxFuture, Decide, Decided, Due, DuePlace, ExternalBackend, StoreError, Wait,
         sqlite::{
             Core,
             call::unreadable,
@@ -59,9 +59,10 @@ impl ExternalBackend for Owner {
     fn due(
         &self,
         now: Timestamp,
+        after: Option<DuePlace>,
         limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<OperationId>, StoreError>> {
-        self.look(move |connection| external::due(connection, now, limit))
+    ) -> BoxFuture<'_, Result<Vec<Due>, StoreError>> {
+        self.look(move |connection| external::due(connection, now, after, limit))
     }
 
     fn decide(
@@ -169,12 +170,12 @@ fn inside<T>(
         .map_err(|error| Lost::No(unreadable(error)))?;
     if !locked || !ticket.begin() {
         let error = StoreError::new("another process keeps the database locked; ask again");
-        return Err(Lost::No(error.retryable()));
+        return Err(Lost::No(error.busy()));
     }
     let value = work(transaction.connection()).map_err(Lost::No)?;
     if !ticket.seal() {
         let error = StoreError::new("the writer had no time within the budget; ask again");
-        return Err(Lost::No(error.retryable()));
+        return Err(Lost::No(error.busy()));
     }
     match transaction.command(Own::Commit) {
         Ok(()) => Ok(value),

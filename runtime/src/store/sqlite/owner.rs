@@ -219,7 +219,7 @@ pub(super) fn not_run(executed: Executed) -> StoreError {
         | Executed::Committed(_)
         | Executed::Found(_)
         | Executed::RolledBack(_) => {
-            StoreError::new("the writer had no time within the budget; ask again").retryable()
+            StoreError::new("the writer had no time within the budget; ask again").busy()
         }
     }
 }

@@ -17,6 +17,8 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 enum Turn {
     /// Somebody sends the same key.
     Call,
+    /// A run goes on by itself.
+    GoOn,
     Work,
     Send(u8),
     Report(u8, Report),
@@ -37,6 +39,8 @@ struct World {
     record: Record,
     now: Timestamp,
     attempts: Vec<Attempt>,
+    /// Attempts were in doubt, and nobody has called with the key since.
+    doubted: bool,
     /// Attempts whose requests have left and are not known to be without effect.
     unaccounted: BTreeSet<u32>,
 }
@@ -74,6 +78,7 @@ impl World {
             },
             now,
             attempts: Vec::new(),
+            doubted: false,
             unaccounted: BTreeSet::new(),
         }
     }
@@ -92,8 +97,9 @@ impl World {
         let _refused = match turn {
             Turn::Call => {
                 let _held = self.expire();
-                self.begin()
+                self.begin(By::Key)
             }
+            Turn::GoOn => self.begin(By::Itself),
             Turn::Work => {
                 let seen = self.record.due_at;
                 let (terms, now) = (self.terms, self.now);
@@ -119,7 +125,9 @@ impl World {
             }
         };
         let after = self.record.operation.state;
-        let again = before == State::Failed(Failed::NothingApplied) && after == State::Attempting;
+        let again = before == State::Failed(Failed::NothingApplied)
+            && after == State::Attempting
+            && matches!(turn, Turn::Call);
         assert!(
             !before.is_final() || before == after || again,
             "{before:?} became {after:?}"
@@ -128,16 +136,27 @@ impl World {
     }
 
     fn expire(&mut self) -> Result<(), Refusal> {
-        self.terms.expire(&mut self.record, self.now)
+        let seen = Seen::of(&self.record);
+        self.terms.expire(&mut self.record, seen, self.now)
     }
 
-    fn begin(&mut self) -> Result<(), Refusal> {
+    fn begin(&mut self, by: By) -> Result<(), Refusal> {
         let lease = self.lease();
-        let seen = self.record.operation.attempts;
-        let until = self.now.plus(Duration::from_secs(30));
-        let id = AttemptId::generate();
-        self.terms
-            .begin(&mut self.record, id, lease, until, "{}", seen)?;
+        let beginning = Beginning {
+            attempt_id: AttemptId::generate(),
+            lease,
+            run_until: self.now.plus(Duration::from_secs(30)),
+            seen: self.record.operation.attempts,
+            by,
+        };
+        self.terms.begin(&mut self.record, beginning, "{}")?;
+        match by {
+            By::Key => self.doubted = false,
+            By::Itself => assert!(
+                !self.doubted || self.terms.recovery != Recovery::Inspect,
+                "sent by itself after it was in doubt"
+            ),
+        }
         self.attempts.push(Attempt {
             number: self.record.operation.attempts,
             lease,
@@ -190,7 +209,7 @@ impl World {
             .report(&mut self.record, attempt.number, &ended, Run::Ends, lease)
     }
 
-    fn check_record(&self) {
+    fn check_record(&mut self) {
         let record = &self.record;
         let state = record.operation.state;
         assert_eq!(record.ends.is_some(), state.is_final(), "{state:?}");
@@ -210,7 +229,31 @@ impl World {
         );
         let number = u32::try_from(record.attempts.len()).unwrap();
         assert_eq!(number, record.operation.attempts);
+        self.doubted |= !record.operation.in_doubt.is_empty();
     }
+}
+
+#[test]
+fn a_lease_that_has_begun_since_is_not_over() {
+    let mut world = World::new(Recovery::Inspect);
+    world.begin(By::Key).unwrap();
+    let (seen, then) = (Seen::of(&world.record), world.now.plus(2 * TIMEOUT));
+    world.now = then.plus(Duration::from_secs(1));
+    let ended = Ended {
+        report: Report::NotApplied,
+        result: None,
+        error: None,
+    };
+    let (terms, lease) = (world.terms, world.lease());
+    let record = &mut world.record;
+    terms
+        .report(record, 1, &ended, Run::Continues, lease)
+        .unwrap();
+    let expired = terms.expire(&mut record.clone(), seen, then);
+    assert_eq!(expired, Err(Refusal::Stale), "it is between two attempts");
+    world.begin(By::Itself).unwrap();
+    let expired = terms.expire(&mut world.record, seen, then);
+    assert_eq!(expired, Err(Refusal::Stale), "another attempt has begun");
 }
 
 fn turns() -> impl Strategy<Value = Vec<Turn>> {
@@ -222,6 +265,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     ];
     let turn = prop_oneof![
         3 => Just(Turn::Call),
+        2 => Just(Turn::GoOn),
         2 => Just(Turn::Work),
         4 => any::<u8>().prop_map(Turn::Send),
         3 => (any::<u8>(), report).prop_map(|(which, report)| Turn::Report(which, report)),
