@@ -47,7 +47,9 @@ pub(crate) struct Load {
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     pub calls: u64,
-    pub elapsed: Duration,
+    /// Calls that ended within the time of the load, and that time.
+    pub timely: u64,
+    pub time: Duration,
     /// Sorted, in nanoseconds.
     pub latencies: Vec<u64>,
     /// Calls of the caller that was served least, and of the one that was served most.
@@ -63,24 +65,28 @@ pub(crate) struct Measured {
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     latencies: Vec<u64>,
+    late: u64,
     repeated: u64,
 }
 
 impl Served {
-    /// Notes a call that began at `began` and ends now.
-    pub(crate) fn note(&mut self, began: Instant, repeated: u64) {
+    /// Notes a call that began at `began` and ends now, which is late if the load is over.
+    pub(crate) fn note(&mut self, began: Instant, repeated: u64, stop: &AtomicBool) {
         self.latencies
             .push(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.late += u64::from(stop.load(Ordering::Relaxed));
         self.repeated += repeated;
     }
 }
 
 impl Measured {
-    pub(crate) fn from_served(served: Vec<Served>, elapsed: Duration, cpu: Duration) -> Self {
+    pub(crate) fn from_served(served: Vec<Served>, time: Duration, cpu: Duration) -> Self {
         let counts = || served.iter().map(|served| served.latencies.len() as u64);
+        let calls: u64 = counts().sum();
         let mut measured = Self {
-            calls: counts().sum(),
-            elapsed,
+            calls,
+            timely: calls - served.iter().map(|served| served.late).sum::<u64>(),
+            time,
             poorest: counts().min().unwrap_or(0),
             richest: counts().max().unwrap_or(0),
             repeated: served.iter().map(|served| served.repeated).sum(),
@@ -96,7 +102,8 @@ impl Measured {
     }
 
     pub(crate) fn per_second(&self) -> f64 {
-        self.calls as f64 / self.elapsed.as_secs_f64()
+        // None at all says no more than fewer than one.
+        self.timely.max(1) as f64 / self.time.as_secs_f64()
     }
 
     /// The latency in microseconds that so many thousandths of the calls stay within.
@@ -136,7 +143,7 @@ where
                     while !stop.load(Ordering::Relaxed) {
                         let began = Instant::now();
                         let repeated = call();
-                        served.note(began, repeated);
+                        served.note(began, repeated, stop);
                     }
                     served
                 })
@@ -146,12 +153,12 @@ where
         let (began, cpu) = (Instant::now(), process_time());
         thread::sleep(load.time);
         stop.store(true, Ordering::Relaxed);
+        let time = began.elapsed();
         let served: Vec<_> = callers
             .into_iter()
             .map(|caller| caller.join().expect("a caller panicked"))
             .collect();
-        // The last calls are counted, so their time is too.
-        Measured::from_served(served, began.elapsed(), process_time().saturating_sub(cpu))
+        Measured::from_served(served, time, process_time().saturating_sub(cpu))
     })
 }
 
@@ -177,7 +184,7 @@ where
                     while !stop.load(Ordering::Relaxed) {
                         let began = Instant::now();
                         caller.call().await;
-                        served.note(began, 0);
+                        served.note(began, 0, &stop);
                     }
                     served
                 })
@@ -185,11 +192,12 @@ where
             .collect();
         tokio::time::sleep(load.time).await;
         stop.store(true, Ordering::Relaxed);
+        let time = began.elapsed();
         let mut served = Vec::new();
         for caller in callers {
             served.push(caller.await.expect("a caller panicked"));
         }
-        Measured::from_served(served, began.elapsed(), process_time().saturating_sub(cpu))
+        Measured::from_served(served, time, process_time().saturating_sub(cpu))
     })
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How many receipts are asked for in turn.
-const RECEIPTS: usize = 2_000;
+const RECEIPTS: usize = 1_000;
 
 /// How many writers saturate the write lock beside the replays.
 const WRITERS: usize = 8;

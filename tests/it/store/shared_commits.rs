@@ -322,7 +322,7 @@ fn a_batch_does_without_savepoints_until_a_call_fails() {
     let (tool, arguments) = wrong("error");
     let failed = tools.call_blocking(&caller().unwrap(), tool, arguments);
     assert_eq!(failed.error_code(), Some("refused"));
-    for _ in 0..32 {
+    for _ in 0..1_024 / 8 {
         assert_eq!(statements_of(8), without + 2 * 8);
     }
     assert_eq!(statements_of(8), without);

@@ -1,7 +1,8 @@
 //! Calls that share one transaction and one sync: from `BEGIN` to the answers.
 //!
-//! No call takes another down. What a call loses for all (SQLite's own rollbacks, a commit
-//! that fails) is repeated without it, and then it alone.
+//! No call takes another down. A batch with a call to be undone that nothing protects is
+//! repeated with a savepoint around each call. What a call loses for all even so (SQLite's
+//! own rollbacks, a commit that fails) is repeated without it, and then it alone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -158,6 +159,7 @@ impl Batch<'_> {
         for _ in 0..RESTARTS {
             match self.attempt(std::slice::from_mut(job), locked, Undo::Transaction) {
                 Attempt::Done(_) => return,
+                // Undone with its transaction, a lone call needs no protection.
                 Attempt::Locked | Attempt::Unprotected => locked = true,
                 Attempt::Lost(_, outcome) | Attempt::NotCommitted(outcome) => {
                     job.outcome = Some(outcome);

@@ -31,7 +31,7 @@ const REMEMBERED_SCOPES: usize = 16_384;
 
 /// After a call that was undone, so many run in savepoints: a batch is repeated once in
 /// eight at most.
-const WARY: u32 = 256;
+const WARY: u32 = 1_024;
 
 /// The write connection between two transactions.
 #[derive(Debug)]
