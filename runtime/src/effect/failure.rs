@@ -1,6 +1,12 @@
 //! What a handler says when it could not do what was asked.
 
-use std::{borrow::Cow, error::Error, fmt};
+use std::{
+    borrow::Cow,
+    error::Error,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 /// A handler's refusal or failure: a code for programs and a message for the caller.
 ///
@@ -42,7 +48,8 @@ impl Failure {
         self
     }
 
-    /// Keeps the cause for the server's own use; it is never sent to the caller.
+    /// Keeps the cause for the server's own use; it is never sent to the caller, nor logged:
+    /// [`on_failure`](crate::ToolboxBuilder::on_failure) is told of it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -77,5 +84,35 @@ impl fmt::Display for Failure {
 impl Error for Failure {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// Whom the application has told of failures, as the toolbox keeps it.
+#[derive(Clone, Default)]
+pub(crate) struct FailureObserver(Option<Arc<Observe>>);
+
+type Observe = dyn Fn(&str, &(dyn Error + 'static)) + Send + Sync;
+
+impl FailureObserver {
+    pub(crate) fn new(
+        observe: impl Fn(&str, &(dyn Error + 'static)) + Send + Sync + 'static,
+    ) -> Self {
+        Self(Some(Arc::new(observe)))
+    }
+
+    /// Tells of a handler's error; a panic there must not end what is under way.
+    pub(crate) fn tell(&self, tool: &str, error: &(dyn Error + 'static)) {
+        let Some(observe) = &self.0 else {
+            return;
+        };
+        if catch_unwind(AssertUnwindSafe(|| observe(tool, error))).is_err() {
+            tracing::error!(tool, "the application's `on_failure` panicked");
+        }
+    }
+}
+
+impl fmt::Debug for FailureObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FailureObserver")
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    error::Error,
     fmt,
     marker::PhantomData,
     sync::Arc,
@@ -25,6 +26,7 @@ use crate::{
             tool::ExternalTool,
             worker,
         },
+        failure::FailureObserver,
         transactional::TransactionalTool,
     },
     reply::{
@@ -55,6 +57,7 @@ pub struct ToolboxBuilder<S> {
     store: StoreHandle,
     authorizer: Option<Authorizer>,
     state: State,
+    failures: FailureObserver,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
@@ -89,6 +92,7 @@ impl<S: Store> ToolboxBuilder<S> {
             store: store.handle(),
             authorizer: None,
             state: State::default(),
+            failures: FailureObserver::default(),
             key_place: KeyPlace::Argument,
             registrations: Vec::new(),
             runtime: None,
@@ -132,6 +136,32 @@ impl<S: Store> ToolboxBuilder<S> {
         self
     }
 
+    /// Is told of every error that a handler or a tool's reconciliation returns: the name of
+    /// the tool, and the [`Failure`](crate::Failure) or [`AttemptError`](crate::AttemptError)
+    /// with its cause as the `source`, which nobody else is shown.
+    ///
+    /// A cause may quote values of the caller's: send it where such values may be. `tell` runs
+    /// in the call's own task, after a rollback, so it must not block.
+    ///
+    /// ```
+    /// use std::error::Error;
+    ///
+    /// use idempotent_tool::{SqliteStore, Toolbox};
+    ///
+    /// let tools = Toolbox::builder(SqliteStore::in_memory()?)
+    ///     .without_authorization()
+    ///     .on_failure(|tool, error| eprintln!("{tool}: {error}: {:?}", error.source()))
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn Error>>(())
+    /// ```
+    pub fn on_failure(
+        mut self,
+        tell: impl Fn(&str, &(dyn Error + 'static)) + Send + Sync + 'static,
+    ) -> Self {
+        self.failures = FailureObserver::new(tell);
+        self
+    }
+
     /// The tokio runtime, with its time driver, that runs attempts of external tools and their
     /// worker. The one in which [`build`](Self::build) is called is taken otherwise.
     pub fn runtime(mut self, runtime: Handle) -> Self {
@@ -168,6 +198,7 @@ impl<S: Store> ToolboxBuilder<S> {
             self.store,
             self.authorizer.as_ref(),
             self.state,
+            self.failures,
             self.key_place,
             self.registrations,
             self.runtime,
@@ -187,6 +218,7 @@ fn build(
     StoreHandle(backend): StoreHandle,
     authorizer: Option<&Authorizer>,
     state: State,
+    failures: FailureObserver,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
@@ -219,7 +251,14 @@ fn build(
             groups.insert(Arc::clone(&group.name), group);
         }
     }
-    open(backend, groups, Arc::new(state), key_place, runtime)
+    open(
+        backend,
+        groups,
+        Arc::new(state),
+        failures,
+        key_place,
+        runtime,
+    )
 }
 
 /// The toolbox of these tools; with external ones among them, its worker is at work.
@@ -227,6 +266,7 @@ fn open(
     backend: Arc<dyn Backend>,
     groups: BTreeMap<Arc<str>, Group>,
     state: Arc<State>,
+    failures: FailureObserver,
     key_place: KeyPlace,
     runtime: Option<Handle>,
 ) -> Result<Toolbox, BuildError> {
@@ -279,7 +319,13 @@ fn open(
                 tool: first.name.to_string(),
             });
         };
-        let started = Executor::new(Arc::clone(&backend), Arc::clone(&state), tools, runtime);
+        let started = Executor::new(
+            Arc::clone(&backend),
+            Arc::clone(&state),
+            failures.clone(),
+            tools,
+            runtime,
+        );
         worker::start(&started);
         executor = Some(started);
     }
@@ -288,6 +334,7 @@ fn open(
             backend,
             groups,
             state,
+            failures,
             listing,
             own_checks,
             executor,

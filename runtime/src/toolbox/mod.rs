@@ -33,6 +33,7 @@ use crate::{
     clock::Timestamp,
     effect::{
         external::{executor::Executor, outbox::Outbox},
+        failure::FailureObserver,
         transactional::{Executed, RunError, TransactionalCall},
     },
     operation::{
@@ -68,6 +69,7 @@ struct Inner {
     backend: Arc<dyn Backend>,
     groups: BTreeMap<Arc<str>, Group>,
     state: Arc<State>,
+    failures: FailureObserver,
     /// What is listed, the toolbox's own tools included, by name.
     listing: BTreeMap<String, ToolDescription>,
     /// The checks of the toolbox's own tools' replies.
@@ -298,6 +300,7 @@ impl Inner {
                 Box::pin(recorded).await
             }
             Executed::RolledBack(RunError::Failed(failure)) => {
+                self.failures.tell(&group.name, &failure);
                 Ok(Reply::failed(&group.name, &failure))
             }
             Executed::RolledBack(RunError::InvalidArguments(details)) => {

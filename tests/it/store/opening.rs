@@ -110,6 +110,26 @@ fn the_hook_runs_on_every_connection() {
     assert!(matches!(failing, Err(OpenError::Hook(_))), "{failing:?}");
 }
 
+/// Without a journal nothing can be undone.
+#[test]
+fn a_hook_can_not_take_the_log_away() {
+    watch_logs();
+    for mode in ["DELETE", "MEMORY", "OFF"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let options = SqliteStore::options().on_connection(move |connection| {
+            connection.query_row(&format!("PRAGMA journal_mode = {mode}"), (), |_| Ok(()))
+        });
+        let opened = options.open(&path);
+        let mode: String = Connection::open(&path)
+            .unwrap()
+            .query_row("PRAGMA journal_mode", (), |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "wal");
+        drop(opened.unwrap());
+    }
+}
+
 #[test]
 fn opening_waits_for_a_lock_only_if_it_must_write() {
     let ledger = Ledger::new();

@@ -406,3 +406,46 @@ fn an_interrupt_and_a_full_disk_take_no_other_call_down() {
         assert_eq!(notes, 3);
     }
 }
+
+/// Runs SQL before it writes a note; says whether the SQL succeeded.
+#[idempotent_tool(operation = "run_before:v1")]
+fn run_before(tx: &Tx, sql: String) -> Result<bool, Failure> {
+    let outcome = tx.execute_batch(&sql);
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, 'kept')",
+        [tx.scope()],
+    )?;
+    Ok(outcome.is_ok())
+}
+
+/// A handler that goes back to a savepoint it has not made would undo others' calls, after
+/// which their callers are told of success.
+#[test]
+fn a_savepoint_that_is_left_open_ends_with_its_call() {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<run_before>()
+        .tool::<write_note>()
+        .build()
+        .unwrap();
+    // Twice: SQLite asks nobody about a statement that it has prepared before.
+    for round in 1..=2 {
+        let run = |sql: &str| {
+            let arguments =
+                json!({ "idempotency_key": key(&format!("{round} {sql}")), "sql": sql });
+            ("run_before", arguments)
+        };
+        let calls = vec![
+            run("SAVEPOINT a"),
+            note(&format!("{round}")),
+            run("ROLLBACK TO a"),
+        ];
+        let replies = in_one_batch(&ledger.store, &tools, calls);
+        for reply in &replies {
+            assert_succeeded(reply, false);
+        }
+        assert_eq!(ledger.rows(), (3 * round, 3 * round));
+        assert_eq!(replies[2].result().unwrap().get(), "false");
+    }
+}

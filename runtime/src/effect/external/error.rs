@@ -79,7 +79,8 @@ impl AttemptError {
         self
     }
 
-    /// Keeps the cause for the server's own use; it is never sent to the caller.
+    /// Keeps the cause for the server's own use; it is never sent to the caller, nor logged:
+    /// [`on_failure`](crate::ToolboxBuilder::on_failure) is told of it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.failure = self.failure.with_source(source);

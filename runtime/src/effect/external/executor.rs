@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::{
     clock::{Clock, Timestamp},
     effect::external::{run::Run, tool::ExternalTool},
+    effect::failure::FailureObserver,
     operation::{id::OperationId, record::Record, state::State as OperationState},
     store::Backend,
     tool::State,
@@ -24,6 +25,7 @@ const WATCHED: usize = 65_536;
 pub(crate) struct Executor {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) state: Arc<State>,
+    pub(super) failures: FailureObserver,
     tools: BTreeMap<Arc<str>, Vec<Arc<ExternalTool>>>,
     pub(super) runtime: Handle,
     /// Made anew at each start, so that a process is never taken for one before it.
@@ -56,6 +58,7 @@ impl Executor {
     pub(crate) fn new(
         backend: Arc<dyn Backend>,
         state: Arc<State>,
+        failures: FailureObserver,
         tools: Vec<Arc<ExternalTool>>,
         runtime: Handle,
     ) -> Arc<Self> {
@@ -69,6 +72,7 @@ impl Executor {
         Arc::new(Self {
             backend,
             state,
+            failures,
             tools: by_name,
             runtime,
             owner: Uuid::new_v4().into_bytes(),

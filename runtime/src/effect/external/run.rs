@@ -227,6 +227,7 @@ impl Run {
             },
             Err(error) => {
                 tracing::info!(number, code = error.code(), known = ?error.known, "an attempt ended");
+                self.executor.failures.tell(&self.plan.tool.name, &error);
                 Ended {
                     report: match error.known {
                         Known::Refused => Report::Refused,
@@ -395,6 +396,7 @@ impl Run {
             }
             Err(error) => {
                 tracing::info!(code = error.code(), "a reconciliation got no answer");
+                self.executor.failures.tell(&self.plan.tool.name, &error);
                 (Verdict::Undetermined, None)
             }
         }

@@ -42,7 +42,7 @@ enum Attempt {
     Done(usize),
     /// Another process was in the way; nothing happened.
     Locked,
-    /// One call is to be undone that no savepoint was around; nothing happened.
+    /// One call needs a savepoint around it; nothing happened.
     Unprotected,
     /// One call lost the transaction for all, and what to say of it.
     Lost(usize, Executed),
@@ -129,7 +129,7 @@ struct Batch<'a> {
 impl Batch<'_> {
     fn run_together(&mut self, jobs: &mut [CallJob]) -> Together {
         let mut locked = false;
-        let mut undo = self.memo.undo_in_a_batch();
+        let mut undo = self.memo.undo_in_a_batch(&self.core.guard);
         for _ in 0..RESTARTS {
             match self.attempt(jobs, locked, undo) {
                 Attempt::Done(ran) => return Together::Done(ran),

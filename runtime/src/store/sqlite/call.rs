@@ -56,7 +56,8 @@ pub(super) enum End {
     RolledBack(Executed),
     /// Its caller has left, or was answered.
     Skipped,
-    /// It is to be undone, and nothing protects the calls before it.
+    /// It is to be undone, or what it left open would let a later one undo it, and nothing
+    /// protects the calls beside it.
     Unprotected,
     /// Another process wrote meanwhile: nothing of the transaction can stay.
     Locked,
@@ -73,7 +74,8 @@ pub(super) enum Undo {
     /// By a savepoint around each call.
     Call,
     /// By repeating the transaction with savepoints: most calls are not undone, and a
-    /// savepoint costs a fifth of a call.
+    /// savepoint costs a fifth of a call. Not once a handler has made a savepoint: only the
+    /// release of an outer one is sure to end it.
     Repeat,
 }
 
@@ -140,6 +142,9 @@ pub(super) fn run(
         Ok(result) => result,
         Err(outcome) => return undo(memo, tx, progress, mark, outcome),
     };
+    if progress.undo == Undo::Repeat && tx.guard().made_savepoint() {
+        return End::Unprotected;
+    }
     let receipt = match record(core, memo, tx, &place, result) {
         Ok(receipt) => receipt,
         Err(error) => return failed(tx, error),

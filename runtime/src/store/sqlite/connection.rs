@@ -65,11 +65,14 @@ impl Opener {
         }
         .map_err(classify)?;
         let patience = Instant::now() + OPEN_PATIENCE;
-        // The file's mode first: a hook may write.
+        // The file's mode first: a hook may write. And last: it may change the mode.
         if self.path.is_some() {
             insist(patience, || use_write_ahead_log(&connection))?;
         }
         self.run_hook(&connection)?;
+        if self.path.is_some() {
+            insist(patience, || use_write_ahead_log(&connection))?;
+        }
         insist(patience, || {
             connection.pragma_update(None, "synchronous", self.options.synchronous.pragma())?;
             connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
@@ -165,7 +168,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 
 fn use_write_ahead_log(connection: &Connection) -> Result<(), OpenError> {
     let mode: String = connection
-        .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+        .query_row("PRAGMA main.journal_mode = WAL", [], |row| row.get(0))
         .map_err(classify)?;
     if mode.eq_ignore_ascii_case("wal") {
         return Ok(());

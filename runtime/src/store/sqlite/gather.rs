@@ -229,7 +229,8 @@ unsafe fn call<M>(
     method.map_or(ffi::SQLITE_IOERR, |method| run(method, file))
 }
 
-/// Writes what is pending. What can't be written is dropped, and its commit fails.
+/// Writes what is pending. What can't be written stays, so that the commit fails unless a
+/// later try succeeds: a full disk found by a read undoes one statement and no more.
 ///
 /// # Safety
 ///
@@ -242,7 +243,9 @@ unsafe fn flush(file: *mut ffi::sqlite3_file) -> c_int {
     }
     // SAFETY: the platform's file is open as long as ours; the buffer lives beyond the call.
     let code = unsafe { write_through(file, &pending.bytes, pending.at) };
-    pending.bytes.clear();
+    if code == ffi::SQLITE_OK {
+        pending.bytes.clear();
+    }
     code
 }
 
@@ -569,7 +572,7 @@ unsafe fn flushed<M>(
 mod tests {
     use std::path::Path;
 
-    use rusqlite::OpenFlags;
+    use rusqlite::{ErrorCode, OpenFlags};
     use tempfile::TempDir;
 
     use super::*;
@@ -605,6 +608,12 @@ mod tests {
         let file = log_file(connection).unwrap();
         // SAFETY: the file is open and ours, and nobody else uses it.
         unsafe { (*file.cast::<File>()).pending.most }
+    }
+
+    fn set_most(connection: &Connection, most: usize) {
+        let file = log_file(connection).unwrap();
+        // SAFETY: the file is open and ours, and nobody else uses it.
+        unsafe { (*file.cast::<File>()).pending.most = most };
     }
 
     fn insert(connection: &Connection, blobs: u32) {
@@ -707,6 +716,30 @@ mod tests {
         insert(&other, 30);
         insert(&connection, 1);
         assert_eq!(seen(&path), 31);
+    }
+
+    #[test]
+    fn a_commit_fails_that_lacks_what_could_not_be_written() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("ledger.sqlite3");
+        let connection = open(&path, "FULL");
+        start(&connection);
+        // More than the platform takes at a time, which it answers as a full disk.
+        set_most(&connection, 1024 * 1024);
+        connection.execute_batch("BEGIN").unwrap();
+        insert(&connection, 100);
+        assert!(128 * 1024 < pending(&connection));
+        // It reads pages that are pending. A full disk undoes such a statement alone.
+        let copy = "INSERT INTO blobs (id, blob) SELECT id + 1000, blob FROM blobs";
+        let error = connection.execute(copy, ()).unwrap_err();
+        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DiskFull));
+        assert!(!connection.is_autocommit());
+        let error = connection.execute_batch("COMMIT").unwrap_err();
+        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DiskFull));
+        assert_eq!(seen(&path), 0);
+        set_most(&connection, MOST);
+        insert(&connection, 1);
+        assert_eq!(seen(&path), 1);
     }
 
     #[test]

@@ -67,6 +67,7 @@ pub(crate) struct Guard {
     rolled_back: AtomicBool,
     made_temporary: AtomicBool,
     changed_schema: AtomicBool,
+    made_savepoint: AtomicBool,
     /// Nanoseconds on the clock's monotonic axis.
     deadline: AtomicU64,
     #[cfg(feature = "failpoints")]
@@ -97,6 +98,7 @@ impl Guard {
             rolled_back: AtomicBool::new(false),
             made_temporary: AtomicBool::new(false),
             changed_schema: AtomicBool::new(false),
+            made_savepoint: AtomicBool::new(false),
             deadline: AtomicU64::new(u64::MAX),
             #[cfg(feature = "failpoints")]
             failpoints: None,
@@ -166,6 +168,12 @@ impl Guard {
         self.changed_schema.load(Ordering::Relaxed)
     }
 
+    /// Whether a handler ever made a savepoint on this connection. One that is left open is
+    /// the next handler's to go back to, and a cached statement makes another without asking.
+    pub(super) fn made_savepoint(&self) -> bool {
+        self.made_savepoint.load(Ordering::Relaxed)
+    }
+
     /// The time by the store's clock.
     pub(crate) fn now(&self) -> Duration {
         self.clock.monotonic()
@@ -188,7 +196,7 @@ impl Guard {
         if !self.in_handler.load(Ordering::Relaxed) {
             return Authorization::Allow;
         }
-        self.note_schema(context);
+        self.note(context);
         let elsewhere = context
             .database_name
             .is_some_and(|database| database != "main" && database != "temp");
@@ -206,7 +214,7 @@ impl Guard {
         Authorization::Deny
     }
 
-    fn note_schema(&self, context: &AuthContext<'_>) {
+    fn note(&self, context: &AuthContext<'_>) {
         match context.action {
             AuthAction::CreateTempIndex { .. }
             | AuthAction::CreateTempTable { .. }
@@ -218,6 +226,7 @@ impl Guard {
                 self.made_temporary.store(true, Ordering::Relaxed);
             }
             AuthAction::AlterTable { .. } => self.changed_schema.store(true, Ordering::Relaxed),
+            AuthAction::Savepoint { .. } => self.made_savepoint.store(true, Ordering::Relaxed),
             _ => (), // Only what outlives a statement or renames a table is noted.
         }
     }

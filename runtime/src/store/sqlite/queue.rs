@@ -395,7 +395,14 @@ impl AloneJob {
     }
 }
 
-/// What is said of a job that only a panicking writer leaves unanswered.
+/// What is said of a job that ends without an outcome: its deadline's, or that of a writer
+/// that panicked.
+fn unanswered(ticket: &Ticket) -> Executed {
+    ticket
+        .ended()
+        .unwrap_or_else(|| Executed::Storage(stopped()))
+}
+
 fn stopped() -> StoreError {
     StoreError::new("the writer stopped in the middle of its work; ask again with the same key")
         .retryable()
@@ -408,7 +415,7 @@ impl Drop for CallJob {
             Some(Executed::Committed(receipt)) => {
                 Executed::Unknown(receipt.operation_id, stopped())
             }
-            _ => Executed::Storage(stopped()), // It is rolled back with its connection.
+            _ => unanswered(&self.ticket), // It is rolled back with its connection.
         };
         self.ticket.answer(Answer::Executed(outcome));
     }
@@ -420,7 +427,7 @@ impl Drop for AloneJob {
             // Such work is no operation; its caller is told the error alone.
             Executed::Unknown(OperationId::generate(), stopped())
         } else {
-            Executed::Storage(stopped())
+            unanswered(&self.ticket)
         };
         self.ticket.answer(Answer::Executed(outcome));
     }
@@ -454,4 +461,29 @@ fn weight(value: &Value) -> usize {
             .sum(),
     };
     size_of::<Value>() + inside
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: Duration = Duration::from_secs(12);
+
+    /// The watch has ended a job and not answered yet, when the writer drops it.
+    #[test]
+    fn a_job_that_its_deadline_ended_is_answered_so_by_whoever_is_first() {
+        let queued = AloneJob::new(NOON, |_, _, _| Answer::Ran);
+        let begun = AloneJob::new(NOON, |_, _, _| Answer::Ran);
+        assert!(begun.ticket.begin());
+        let tickets = [queued, begun].map(|job| {
+            assert!(job.ticket.expire(NOON).is_some());
+            Arc::clone(&job.ticket)
+        });
+        let [queued, begun] = tickets.map(|ticket| ticket.wait());
+        assert!(matches!(queued, Answer::Executed(Executed::Busy)));
+        assert!(matches!(
+            begun,
+            Answer::Executed(Executed::DeadlineExceeded)
+        ));
+    }
 }

@@ -102,6 +102,15 @@ impl Ticket {
             .then_some(Executed::DeadlineExceeded)
     }
 
+    /// What a deadline has ended the call with. Whoever saw it pass is about to answer so.
+    pub(super) fn ended(&self) -> Option<Executed> {
+        match self.state.load(Ordering::Acquire) {
+            ABANDONED => Some(Executed::Busy), // Or its caller has left, and hears nothing.
+            CONDEMNED => Some(Executed::DeadlineExceeded),
+            _ => None, // Queued, begun or sealed: it has not ended.
+        }
+    }
+
     /// Whether the call can still run or is about to be answered.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.state.load(Ordering::Acquire), QUEUED | BEGUN)

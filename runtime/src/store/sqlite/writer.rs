@@ -19,6 +19,7 @@ use crate::{
             Core,
             call::Undo,
             connection::is_busy,
+            guard::Guard,
             options::OpenError,
             own::{Own, OwnConnection},
             prune::Walk,
@@ -115,8 +116,8 @@ impl Writer {
 
 impl Memo {
     /// How the calls of the next batch are undone.
-    pub(super) fn undo_in_a_batch(&self) -> Undo {
-        if self.wary == 0 {
+    pub(super) fn undo_in_a_batch(&self, guard: &Guard) -> Undo {
+        if self.wary == 0 && !guard.made_savepoint() {
             Undo::Repeat
         } else {
             Undo::Call
