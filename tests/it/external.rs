@@ -548,3 +548,36 @@ async fn a_full_queue_is_busy_as_for_any_tool() {
     assert_succeeded(&reply, false);
     assert_eq!(lab.provider.requests(), 1);
 }
+
+/// It was recorded and sent: an answer that nothing was written would be a lie.
+#[tokio::test]
+async fn a_ledger_that_cannot_be_read_any_more_is_no_sign_that_nothing_happened() {
+    let lab = Lab::new([Takes::Waits]);
+    let rename = |from: &str, to: &str| {
+        let connection = rusqlite::Connection::open(lab.ledger.path()).unwrap();
+        let rename = format!("ALTER TABLE {from} RENAME TO {to}");
+        connection.execute_batch(&rename).unwrap();
+    };
+    let tools = lab.tools.clone();
+    let call = tokio::spawn(async move { tools.call(&ada(), BY_HAND, arguments("blind")).await });
+    lab.provider.arrived.notified().await;
+    rename("idempotent_attempts", "hidden");
+    let clock = &lab.ledger.clock;
+    let reply = drive(clock, clock.elsewhere(call)).await.unwrap();
+    assert_eq!(
+        reply.status(),
+        Status::OutcomeUnknown,
+        "{}",
+        reply.to_json()
+    );
+    assert!(reply.is_retryable() && reply.operation_id().is_some());
+    rename("hidden", "idempotent_attempts");
+    lab.provider.go_on.notify_one();
+    let again = lab.settle(BY_HAND, "blind").await;
+    assert_eq!(again.status(), Status::Succeeded, "{}", again.to_json());
+    assert_eq!(again.operation_id(), reply.operation_id());
+    assert_eq!(
+        (lab.provider.requests(), lab.provider.deployments()),
+        (1, 1)
+    );
+}

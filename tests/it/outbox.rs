@@ -9,7 +9,7 @@ use tokio::task::yield_now;
 use crate::{
     common::{Ledger, ada, assert_code, assert_succeeded, key, marked},
     pace::{PacedClock, alone, drive},
-    provider::{Provider, Takes, deploy_by_hand, deploy_by_key},
+    provider::{BY_KEY, Provider, Takes, call, deploy_by_hand, deploy_by_key},
 };
 
 /// Create a note and have it deployed, and then go wrong in the way that is told.
@@ -81,6 +81,13 @@ fn deploy_twice(tx: &Tx) -> Result<bool, Failure> {
     Ok(true)
 }
 
+/// Enqueue under a key that a direct call may have used.
+#[idempotent_tool(operation = "deploy_known:v1")]
+fn deploy_known(tx: &Tx) -> Result<String, Failure> {
+    let id = tx.enqueue::<deploy_by_key>(&key("known"), &json!({ "image": marked("web:7") }))?;
+    Ok(id.to_string())
+}
+
 struct Outbox {
     ledger: Ledger,
     provider: Provider,
@@ -97,6 +104,7 @@ fn outbox(script: impl IntoIterator<Item = Takes>) -> Outbox {
         .tool::<deploy_by_key>()
         .tool::<create_and_deploy>()
         .tool::<deploy_twice>()
+        .tool::<deploy_known>()
         .build()
         .unwrap();
     Outbox {
@@ -272,4 +280,24 @@ async fn a_key_with_other_arguments_is_the_handlers_error() {
     assert_code(&reply, "enqueue_conflict");
     outbox.pass(Duration::from_secs(5)).await;
     assert_eq!(outbox.provider.requests(), 0);
+}
+
+/// Nothing would be dispatched for it, so the handler must hear of it, as a caller does.
+#[tokio::test]
+async fn a_key_that_has_expired_is_the_handlers_error() {
+    let outbox = outbox([]);
+    let known = async |name: &str| {
+        let arguments = json!({ "idempotency_key": key(name) });
+        let caller = ada();
+        outbox.tools.call(&caller, "deploy_known", arguments).await
+    };
+    let clock = &outbox.ledger.clock;
+    assert_succeeded(&call(&outbox.tools, clock, BY_KEY, "known").await, false);
+    assert_succeeded(&known("early").await, false);
+    clock.advance(Duration::from_hours(10 * 24));
+    assert_code(
+        &call(&outbox.tools, clock, BY_KEY, "known").await,
+        "key_expired",
+    );
+    assert_code(&known("late").await, "key_expired");
 }

@@ -21,6 +21,10 @@ fn cases() {
 fn each_mistake_has_its_own_words() {
     let mut first_lines: BTreeMap<String, PathBuf> = BTreeMap::new();
     for folder in folders_of_mistakes() {
+        for stderr in files(&ui().join(&folder), "stderr") {
+            let case = stderr.with_extension("rs");
+            assert!(case.exists(), "{} is missing", case.display());
+        }
         for path in files(&ui().join(folder), "rs") {
             let stderr = path.with_extension("stderr");
             let text = fs::read_to_string(&stderr).unwrap();

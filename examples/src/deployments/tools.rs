@@ -15,7 +15,7 @@ use idempotent_tool::{
     Access, Attempt, AttemptError, BuildError, Failure, Inquiry, Reconciled, SqliteStore, Toolbox,
     ToolboxBuilder, TransactError, Tx, idempotent_tool,
 };
-use reqwest::{StatusCode, header::RETRY_AFTER};
+use reqwest::{StatusCode, header::RETRY_AFTER, redirect::Policy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -195,8 +195,13 @@ impl Provider {
     /// When the HTTP client can't be made.
     pub fn new(url: &str, halts: Halts) -> reqwest::Result<Self> {
         Ok(Self {
-            // The provider of this example is on the same machine.
-            http: reqwest::Client::builder().no_proxy().build()?,
+            // The provider of this example is on the same machine. What it answers to an order is
+            // an answer, and no address to go on to: an error there would say nothing of the
+            // order.
+            http: reqwest::Client::builder()
+                .no_proxy()
+                .redirect(Policy::none())
+                .build()?,
             url: url.trim_end_matches('/').to_owned(),
             halts,
             stopped: Arc::default(),
@@ -324,4 +329,50 @@ fn register(
         .tool::<start_deployment_unaided>()
         .tool::<release_service>()
         .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use idempotent_tool::AttemptError;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Takes one order, and sends the client elsewhere.
+    async fn answering(location: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut taken = [0; 4096];
+            let _ = stream.read(&mut taken).await.unwrap();
+            let answer = format!(
+                "HTTP/1.1 303 See Other\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn a_taken_order_is_in_doubt_wherever_the_answer_leads() {
+        for location in ["http://127.0.0.1:1/gone", "ftp://127.0.0.1/", "mailto:x"] {
+            let url = answering(location).await;
+            let provider = Provider::new(&url, Halts::default()).unwrap();
+            let sent = provider
+                .http
+                .post(format!("{url}/deployments"))
+                .body("{}")
+                .send()
+                .await;
+            let error = match sent {
+                Ok(response) => AttemptError::from_http_status(response.status().as_u16()),
+                Err(error) => error.into(),
+            };
+            assert!(error.is_ambiguous(), "{location}: {error:?}");
+        }
+    }
 }

@@ -82,7 +82,7 @@ pub fn open_session(tx: &Tx) -> Result<Session, Failure> {
         find_end,
         settle = "1s",
         inspect = "Call read_output with session_id {session_id} and operation_id {operation_id}: \
-                   it shows what the command did before it was killed"
+                   it shows what the command has written, and whether it runs, has ended or was killed"
     ),
     deadline = "15s",
     attempt_timeout = "5s",

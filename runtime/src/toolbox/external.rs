@@ -148,7 +148,15 @@ impl Inner {
         let mut waited = false;
         loop {
             let changes = executor.changes(operation_id);
-            let record = self.backend.load(operation_id).await.map_err(storage)?;
+            let record = match self.backend.load(operation_id).await {
+                Ok(record) => record,
+                // It is recorded, and may have been sent: `storage` would say that nothing was.
+                Err(error) => {
+                    tracing::error!(%error, %operation_id, "an operation can't be read");
+                    let id = Some(operation_id);
+                    return Ok(Reply::outcome_unknown(&tool.name, id, true, None));
+                }
+            };
             let Some(mut record) = record else {
                 return Err(Rejection::KeyExpired);
             };

@@ -159,9 +159,12 @@ impl Error for AttemptError {
 
 /// With `?` on the errors of a client. The URL, which may hold a secret, stays in the source.
 ///
-/// A connection that was never made is *not applied*, and so is a request that could not be
-/// built; a status is taken as [`AttemptError::from_http_status`] says; everything else
+/// A connection that was never made is *not applied*, a request that could not be built
+/// *refused*; a status is taken as [`AttemptError::from_http_status`] says; everything else
 /// happened after the request may have left, and is *ambiguous*.
+///
+/// That holds of a client that follows no redirects (`redirect::Policy::none()`): one that
+/// does tells the error of the last request, and the one before it may have had the effect.
 #[cfg(feature = "reqwest")]
 impl From<reqwest::Error> for AttemptError {
     fn from(error: reqwest::Error) -> Self {

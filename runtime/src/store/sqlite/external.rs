@@ -113,11 +113,16 @@ pub(crate) fn enqueue(
         let found = accept(connection, new)?;
         let known = match &found {
             Some(Stored::External(id)) => load(connection, *id)?
+                .filter(|record| {
+                    record
+                        .ends
+                        .is_none_or(|ends| new.accepted_at < ends.expires_at)
+                })
                 .map(|record| (record.operation_id, record.version, record.fingerprint)),
-            Some(Stored::Receipt(receipt)) => {
+            Some(Stored::Receipt(receipt)) if new.accepted_at < receipt.expires_at => {
                 Some((receipt.operation_id, receipt.version, receipt.fingerprint))
             }
-            Some(Stored::Tombstone) | None => None,
+            Some(Stored::Receipt(_) | Stored::Tombstone) | None => None,
         };
         Ok::<_, StoreError>((found.is_some(), known))
     });
