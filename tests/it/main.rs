@@ -19,6 +19,7 @@ mod common;
 mod contracts;
 mod conversation;
 mod external;
+mod failures;
 mod guide;
 mod handles;
 mod instructions;
