@@ -2,7 +2,7 @@
 
 use std::{sync::mpsc, time::Duration};
 
-use idempotent_tool::{Clock, Failure, Reply, Toolbox, Tx, idempotent_tool};
+use idempotent_tool::{Clock, Failure, Reply, Status, Toolbox, Tx, idempotent_tool};
 use serde_json::json;
 use tokio::task::yield_now;
 
@@ -280,6 +280,19 @@ async fn a_key_with_other_arguments_is_the_handlers_error() {
     assert_code(&reply, "enqueue_conflict");
     outbox.pass(Duration::from_secs(5)).await;
     assert_eq!(outbox.provider.requests(), 0);
+}
+
+#[tokio::test]
+async fn a_key_whose_operation_came_to_nothing_is_the_handlers_error() {
+    let outbox = outbox([Takes::Refuses]);
+    let clock = &outbox.ledger.clock;
+    let refused = call(&outbox.tools, clock, BY_KEY, "known").await;
+    assert_eq!(refused.status(), Status::Failed, "{}", refused.to_json());
+    let arguments = json!({ "idempotency_key": key("after") });
+    let reply = outbox.tools.call(&ada(), "deploy_known", arguments).await;
+    assert_code(&reply, "operation_ended");
+    outbox.pass(Duration::from_secs(5)).await;
+    assert_eq!(outbox.provider.requests(), 1);
 }
 
 /// Nothing would be dispatched for it, so the handler must hear of it, as a caller does.

@@ -90,7 +90,8 @@ impl Tx {
     /// # Errors
     ///
     /// When `T` is not registered in the toolbox, the authorizer denies, the arguments don't
-    /// fit, or the key belongs to other arguments or is expired.
+    /// fit, or the key belongs to other arguments, is expired, or names an operation that has
+    /// failed or was cancelled: nothing would be dispatched for it.
     pub fn enqueue<T: Tool<Context = Attempt>>(
         &self,
         key: &str,

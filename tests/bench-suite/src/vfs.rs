@@ -62,7 +62,7 @@ pub(crate) fn install() {
         assert!(!real.is_null(), "SQLite has no file system");
         REAL.get_or_init(|| Real(real));
         let mut ours = ptr::read(real);
-        ours.zName = c"unix-delayed".as_ptr();
+        ours.zName = c"idempotent-tool-bench".as_ptr();
         ours.pNext = ptr::null_mut();
         ours.xOpen = Some(open);
         let code = ffi::sqlite3_vfs_register(Box::into_raw(Box::new(ours)), 1);

@@ -118,10 +118,19 @@ pub(crate) fn enqueue(
                         .ends
                         .is_none_or(|ends| new.accepted_at < ends.expires_at)
                 })
-                .map(|record| (record.operation_id, record.version, record.fingerprint)),
-            Some(Stored::Receipt(receipt)) if new.accepted_at < receipt.expires_at => {
-                Some((receipt.operation_id, receipt.version, receipt.fingerprint))
-            }
+                .map(|record| Known {
+                    operation_id: record.operation_id,
+                    is_same: record.version == new.version && record.fingerprint == new.fingerprint,
+                    ended_without_effect: matches!(
+                        record.operation.state,
+                        State::Failed(_) | State::Cancelled
+                    ),
+                }),
+            Some(Stored::Receipt(receipt)) if new.accepted_at < receipt.expires_at => Some(Known {
+                operation_id: receipt.operation_id,
+                is_same: receipt.version == new.version && receipt.fingerprint == new.fingerprint,
+                ended_without_effect: false,
+            }),
             Some(Stored::Receipt(_) | Stored::Tombstone) | None => None,
         };
         Ok::<_, StoreError>((found.is_some(), known))
@@ -130,15 +139,19 @@ pub(crate) fn enqueue(
     let tool = &new.identity.tool;
     match found {
         Ok((false, _)) => Ok(new.operation_id),
-        Ok((true, Some((id, version, fingerprint)))) => {
-            if version == new.version && fingerprint == new.fingerprint {
-                return Ok(id);
-            }
-            Err(Failure::new(
-                "enqueue_conflict",
-                format!("the key was used before for another call of `{tool}`"),
-            ))
-        }
+        Ok((true, Some(known))) if !known.is_same => Err(Failure::new(
+            "enqueue_conflict",
+            format!("the key was used before for another call of `{tool}`"),
+        )),
+        // The worker takes up what was enqueued, not what has ended.
+        Ok((true, Some(known))) if known.ended_without_effect => Err(Failure::new(
+            "operation_ended",
+            format!(
+                "the key was used before for a call of `{tool}` that ended without effect; a new \
+                 attempt is a new action with a new key"
+            ),
+        )),
+        Ok((true, Some(known))) => Ok(known.operation_id),
         Ok((true, None)) => Err(Failure::new(
             "key_expired",
             format!("the key was used for an earlier call of `{tool}`, which is no longer kept"),
@@ -148,6 +161,13 @@ pub(crate) fn enqueue(
                 .with_source(error),
         ),
     }
+}
+
+/// What is known of an operation whose key is enqueued again.
+struct Known {
+    operation_id: OperationId,
+    is_same: bool,
+    ended_without_effect: bool,
 }
 
 fn find(
