@@ -1,9 +1,11 @@
 //! Why a toolbox can't be built.
 
+use std::{error::Error, fmt};
+
 use crate::store::StoreError;
 
 /// Why a toolbox can't be built: each variant says which tool, what is wrong and what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A tool has no authorizer, and the toolbox has none either.
@@ -109,5 +111,42 @@ impl BuildError {
                 Err(Self::Several { problems })
             }
         }
+    }
+}
+
+/// The message, and what is below it: `main` prints the error that it returns by `Debug`, and
+/// what is to be done stands in the message.
+impl fmt::Debug for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)?;
+        let Self::Store(error) = self else {
+            return Ok(());
+        };
+        let mut below = error.source();
+        while let Some(cause) = below {
+            write!(f, ": {cause}")?;
+            below = cause.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_main_prints_says_what_to_do_and_what_caused_it() {
+        let error = BuildError::NoRuntime {
+            tool: "charge_card".into(),
+        };
+        assert_eq!(format!("{error:?}"), error.to_string());
+
+        let cause = std::io::Error::other("the disk is full");
+        let error = BuildError::from(StoreError::new("a page can't be written").caused_by(cause));
+        assert_eq!(
+            format!("{error:?}"),
+            "the ledger can't be read or written: a page can't be written: the disk is full"
+        );
     }
 }
