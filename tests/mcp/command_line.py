@@ -65,8 +65,10 @@ def listing(notes: str) -> None:
     names = list(shown["inputSchema"]["properties"])
     check(sorted(names) == ["body", "idempotency_key", "pinned"], "the listing is v2's", names)
     check(shown["outputSchema"]["type"] == "object", "both schemas are shown", shown)
-    unknown = run(notes, "schema", "create_nothing")
-    check(unknown.returncode != 0 and "create_note" in unknown.stderr, "unknown", unknown.stderr)
+    plain = run(notes, "schema", "list_notes")
+    check(plain.returncode != 0, "only idempotent tools have a listing of ours", plain.stdout)
+    said = "`list_notes` is not an idempotent tool; try `create_note`"
+    check(said in plain.stderr, "it says so", plain.stderr)
 
 
 def flags(notes: str, folder: Path) -> None:
@@ -80,6 +82,7 @@ def flags(notes: str, folder: Path) -> None:
         ([*http, "--allowed-host", "https://notes.example.com"], "--allowed-host"),
         ([*http, "--principal", "ada"], "--principal"),
         ([*http, "--deny", "create_note"], "--deny"),
+        ([*http[:-1], "missing.toml"], "`missing.toml` can't be read: No such file"),
     ):
         done = run(notes, "serve", "--db", str(db), *refused, stdin="")
         check(done.returncode != 0, f"{refused} to be refused", done.stderr)

@@ -132,7 +132,7 @@ fn run(cli: Cli) -> Result<(), Box<dyn Error>> {
             let tools = tools::toolbox(&store, tools::Revoked::default())?;
             let description = tools
                 .describe(&tool)
-                .ok_or_else(|| format!("there is no tool `{tool}`; try `create_note`"))?;
+                .ok_or_else(|| format!("`{tool}` is not an idempotent tool; try `create_note`"))?;
             println!("{}", serde_json::to_string_pretty(description)?);
             Ok(())
         }

@@ -72,7 +72,13 @@ struct Entry {
 #[non_exhaustive]
 pub enum TokensError {
     /// The file can't be read.
-    Io(io::Error),
+    #[non_exhaustive]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        error: io::Error,
+    },
     /// The file is not UTF-8 text.
     Encoding,
     /// The file is not what it should be.
@@ -92,7 +98,13 @@ pub enum TokensError {
 impl fmt::Display for TokensError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(_) => f.write_str("the token file can't be read"),
+            Self::Io { path, error } => {
+                write!(
+                    f,
+                    "the token file `{}` can't be read: {error}",
+                    path.display()
+                )
+            }
             Self::Encoding => f.write_str("the token file is not UTF-8 text"),
             Self::Format { line } => write!(
                 f,
@@ -112,9 +124,9 @@ impl fmt::Display for TokensError {
 impl Error for TokensError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            Self::Io(error) => Some(error),
             Self::Scope(error) => Some(error),
-            Self::Encoding | Self::Format { .. } | Self::Token { .. } => None,
+            // The message says the cause of `Io` already.
+            Self::Io { .. } | Self::Encoding | Self::Format { .. } | Self::Token { .. } => None,
         }
     }
 }
@@ -159,7 +171,10 @@ impl Tokens {
 
     fn callers(&self) -> Result<Arc<[(TokenDigest, Caller)]>, TokensError> {
         // A time of modification is too coarse to tell two changes apart; the bytes are not.
-        let bytes = fs::read(&*self.path).map_err(TokensError::Io)?;
+        let bytes = fs::read(&*self.path).map_err(|error| TokensError::Io {
+            path: self.path.to_path_buf(),
+            error,
+        })?;
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if read.bytes != bytes {
             let callers = parse(&bytes)?;
@@ -277,7 +292,11 @@ mod tests {
         assert!(tokens.caller(&bearer("bob-t0ken")).unwrap().is_some());
         fs::remove_file(&path).unwrap();
         let error = tokens.caller(&bearer("bob-t0ken")).unwrap_err();
-        assert!(matches!(error, TokensError::Io(_)), "{error}");
+        assert!(matches!(error, TokensError::Io { .. }), "{error}");
+        let cause = fs::read(&path).unwrap_err().to_string();
+        for part in [path.to_str().unwrap(), &cause] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
     }
 
     #[test]
