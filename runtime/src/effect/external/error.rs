@@ -159,12 +159,15 @@ impl Error for AttemptError {
 
 /// With `?` on the errors of a client. The URL, which may hold a secret, stays in the source.
 ///
-/// A connection that was never made is *not applied*, a request that could not be built
-/// *refused*; a status is taken as [`AttemptError::from_http_status`] says; everything else
-/// happened after the request may have left, and is *ambiguous*.
+/// A connection that was never made is *not applied*; a request that can't be built is
+/// *refused*; a status (after `error_for_status()`) goes by
+/// [`AttemptError::from_http_status`]; everything else happened after the request may have
+/// left, and is *ambiguous*.
 ///
 /// That holds of a client that follows no redirects (`redirect::Policy::none()`): one that
 /// does tells the error of the last request, and the one before it may have had the effect.
+/// `error_for_status()` lets the 3xx pass that such a client is answered with: ask
+/// `status().is_success()`, and give any other to [`AttemptError::from_http_status`].
 #[cfg(feature = "reqwest")]
 impl From<reqwest::Error> for AttemptError {
     fn from(error: reqwest::Error) -> Self {
