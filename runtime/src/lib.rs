@@ -95,7 +95,7 @@ mod store;
 mod tool;
 mod toolbox;
 
-/// The README's example runs as a test.
-#[cfg(all(doctest, feature = "sqlite"))]
+/// The README's examples are tests, with the features that they need.
+#[cfg(all(doctest, feature = "sqlite", feature = "reqwest"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;
