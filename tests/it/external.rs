@@ -11,7 +11,7 @@ use idempotent_tool::{
     Clock, Failure, Finding, Resolution, ResolveError, SqliteStore, Status, Transaction,
 };
 use serde_json::json;
-use tokio::task::yield_now;
+use tokio::task::{JoinHandle, yield_now};
 
 use crate::{
     common::{Ledger, ada, assert_code, assert_succeeded, key, marked},
@@ -514,6 +514,44 @@ async fn a_shut_down_toolbox_leaves_everything_recoverable() {
     assert_eq!(lab.tools.shut_down(SECOND).await, 0);
 }
 
+/// Keeps the store's writer busy until the sender is used or dropped.
+async fn hold(store: &SqliteStore) -> (mpsc::Sender<()>, JoinHandle<()>) {
+    let (entered, enter) = mpsc::channel();
+    let (leave, wait) = mpsc::channel::<()>();
+    let store = store.clone();
+    let held = tokio::spawn(async move {
+        let hold = move |_: &Transaction| {
+            entered.send(()).unwrap();
+            wait.recv()
+        };
+        store.transact(hold).await.unwrap();
+    });
+    yield_now().await;
+    enter.recv().unwrap();
+    (leave, held)
+}
+
+/// An attempt of this tool may take eight seconds, and there may be three; the call has thirty.
+#[tokio::test]
+async fn waiting_for_the_store_counts_as_attempts_do() {
+    let lab = Lab::new([Takes::Hangs, Takes::Hangs, Takes::Hangs]);
+    let clock = &lab.ledger.clock;
+    let began = clock.monotonic();
+    let (leave, held) = hold(&lab.ledger.store).await;
+    let tools = lab.tools.clone();
+    let caller = tokio::spawn(async move { tools.call(&ada(), BY_KEY, arguments("late")).await });
+    yield_now().await;
+    clock.advance(25 * SECOND);
+    leave.send(()).unwrap();
+    held.await.unwrap();
+    let reply = drive(clock, clock.elsewhere(caller)).await.unwrap();
+    assert_eq!(reply.status(), Status::Accepted, "{}", reply.to_json());
+    lab.pass(60 * SECOND).await;
+    let times = lab.provider.request_times();
+    assert_eq!(times.len(), 1, "{times:?}");
+    assert!(began + 25 * SECOND <= times[0] && times[0] < began + 30 * SECOND);
+}
+
 #[tokio::test]
 async fn a_full_queue_is_busy_as_for_any_tool() {
     let lab = Lab::new([]);
@@ -523,18 +561,7 @@ async fn a_full_queue_is_busy_as_for_any_tool() {
         .open(lab.ledger.path())
         .unwrap();
     let tools = toolbox(&store, &lab.provider);
-    let (entered, enter) = mpsc::channel();
-    let (leave, wait) = mpsc::channel::<()>();
-    let first = store.clone();
-    let first = tokio::spawn(async move {
-        let hold = move |_: &Transaction| {
-            entered.send(()).unwrap();
-            wait.recv()
-        };
-        first.transact(hold).await
-    });
-    yield_now().await;
-    enter.recv().unwrap();
+    let (leave, first) = hold(&store).await;
     let second = store.clone();
     let second = tokio::spawn(async move { second.transact(|_| Ok::<_, Failure>(())).await });
     yield_now().await;
@@ -542,7 +569,7 @@ async fn a_full_queue_is_busy_as_for_any_tool() {
     assert_code(&reply, "busy");
     assert!(reply.is_retryable() && reply.retry_after().is_some());
     leave.send(()).unwrap();
-    first.await.unwrap().unwrap();
+    first.await.unwrap();
     second.await.unwrap().unwrap();
     let reply = call(&tools, &lab.ledger.clock, BY_KEY, "full").await;
     assert_succeeded(&reply, false);
