@@ -170,8 +170,9 @@ unsafe extern "C" fn open(
     };
     // SAFETY: SQLite's own arguments go to its own function, with the file system that this
     // belongs to. `file` has room for both files, see `szOsFile`, and nothing lives in it
-    // yet; ours comes first, and both are aligned as any pointer is, which SQLite sees to. A file that could not be
-    // opened but has methods is to be closed, and then has none for SQLite.
+    // yet; ours comes first, and both are aligned as any pointer is, which SQLite sees to. A
+    // file that could not be opened but has methods is to be closed, and then has none for
+    // SQLite.
     unsafe {
         let Some(real_open) = (**real).xOpen else {
             return ffi::SQLITE_CANTOPEN;
