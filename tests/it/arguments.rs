@@ -185,7 +185,7 @@ fn arguments_that_serialize_alike_never_collide() {
         Connection::open(ledger.path())
             .unwrap()
             .query_row(
-                "SELECT count(*) FROM notes JOIN idempotent_operations ON result = notes.id
+                "SELECT count(*) FROM notes JOIN idempotent_receipts ON result = notes.id
                  JOIN idempotent_tools ON idempotent_tools.id = tool
                  WHERE body LIKE ?1 AND name = ?2",
                 (limit, tool),

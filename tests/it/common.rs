@@ -72,7 +72,7 @@ impl Ledger {
         Connection::open(self.path())
             .unwrap()
             .query_row(
-                "SELECT (SELECT count(*) FROM notes), (SELECT count(*) FROM idempotent_operations)",
+                "SELECT (SELECT count(*) FROM notes), (SELECT count(*) FROM idempotent_receipts)",
                 (),
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )

@@ -80,7 +80,7 @@ fn a_pruned_tombstone_keeps_no_result() {
     let left: (Option<String>, Option<Vec<u8>>) = rusqlite::Connection::open(ledger.path())
         .unwrap()
         .query_row(
-            "SELECT result, fingerprint FROM idempotent_operations",
+            "SELECT result, fingerprint FROM idempotent_receipts",
             (),
             |row| Ok((row.get(0)?, row.get(1)?)),
         )

@@ -16,7 +16,7 @@ from scenario import BODY, NOTE, check
 
 def receipts(db) -> int:
     with contextlib.closing(sqlite3.connect(db)) as connection:
-        return connection.execute("SELECT count(*) FROM idempotent_operations").fetchone()[0]
+        return connection.execute("SELECT count(*) FROM idempotent_receipts").fetchone()[0]
 
 
 def unauthenticated_requests_touch_nothing(server: str) -> None:

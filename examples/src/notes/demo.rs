@@ -105,7 +105,7 @@ fn call(tools: &Toolbox, caller: &Caller, key: &str, body: &str) -> Reply {
 fn rows(db: &Path) -> Outcome<(i64, i64)> {
     let connection = Connection::open(db)?;
     Ok(connection.query_row(
-        "SELECT (SELECT count(*) FROM notes), (SELECT count(*) FROM idempotent_operations)",
+        "SELECT (SELECT count(*) FROM notes), (SELECT count(*) FROM idempotent_receipts)",
         (),
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?)

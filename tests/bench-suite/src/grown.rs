@@ -106,7 +106,7 @@ pub(crate) fn fill(path: &Path, keys: Keys, from: u64, to: u64) {
         .expect("settings");
     let (scope, tool): (i64, i64) = connection
         .query_row(
-            "SELECT scope, tool FROM idempotent_operations LIMIT 1",
+            "SELECT scope, tool FROM idempotent_receipts LIMIT 1",
             [],
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
@@ -116,7 +116,7 @@ pub(crate) fn fill(path: &Path, keys: Keys, from: u64, to: u64) {
         {
             let mut insert = connection
                 .prepare_cached(
-                    "INSERT INTO idempotent_operations (operation_id, key, scope, tool, version, \
+                    "INSERT INTO idempotent_receipts (operation_id, key, scope, tool, version, \
                      fingerprint, expires_at, forget_at, result) \
                      VALUES (?1, ?2, ?3, ?4, 1, ?5, 1000000000000000, 2000000000000000, ?6)",
                 )

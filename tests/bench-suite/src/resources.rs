@@ -60,7 +60,7 @@ fn ledger_bytes(path: &Path) -> f64 {
             "SELECT (SELECT sum(pgsize) FROM dbstat WHERE name IN
                         (SELECT name FROM sqlite_schema WHERE tbl_name LIKE 'idempotent!_%' ESCAPE '!'))
                     * 1.0 / count(*) - avg(length(key)) - avg(length(result))
-             FROM idempotent_operations",
+             FROM idempotent_receipts",
             [],
             |row| row.get(0),
         )

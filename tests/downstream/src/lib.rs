@@ -36,7 +36,7 @@ mod tests {
             assert!(tools.call(&caller, "create_note", arguments).await.is_replayed());
         }
         let counted = sqlx::query(
-            "SELECT (SELECT count(*) FROM notes), (SELECT count(*) FROM idempotent_operations)",
+            "SELECT (SELECT count(*) FROM notes), (SELECT count(*) FROM idempotent_receipts)",
         )
         .fetch_one(&pool)
         .await?;

@@ -79,7 +79,7 @@ impl Probe {
     }
 
     fn digest(&self, key: &str) -> String {
-        let sql = "SELECT lower(hex(fingerprint)) FROM idempotent_operations WHERE key = ?1";
+        let sql = "SELECT lower(hex(fingerprint)) FROM idempotent_receipts WHERE key = ?1";
         self.text(sql, key)
     }
 }

@@ -41,7 +41,7 @@ impl Faulty {
 
     fn rows(&self) -> (i64, i64) {
         let count = "SELECT (SELECT count(*) FROM notes), \
-                     (SELECT count(*) FROM idempotent_operations)";
+                     (SELECT count(*) FROM idempotent_receipts)";
         let connection = Connection::open(&self.path).unwrap();
         connection
             .query_row(count, (), |row| Ok((row.get(0)?, row.get(1)?)))

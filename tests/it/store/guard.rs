@@ -59,9 +59,9 @@ const REFUSED: [(&str, &str); 40] = [
     ("PRAGMA wal_checkpoint(TRUNCATE)", "pragma"),
     ("PRAGMA defer_foreign_keys = ON", "pragma"),
     ("PRAGMA query_only = ON", "pragma"),
-    ("DELETE FROM idempotent_operations", "ledger"),
-    ("DELETE FROM IDEMPOTENT_operations WHERE 0", "ledger"),
-    ("UPDATE idempotent_operations SET expires_at = 0", "ledger"),
+    ("DELETE FROM idempotent_receipts", "ledger"),
+    ("DELETE FROM IDEMPOTENT_receipts WHERE 0", "ledger"),
+    ("UPDATE idempotent_receipts SET expires_at = 0", "ledger"),
     (
         "INSERT INTO idempotent_scopes (scope) VALUES ('x')",
         "ledger",
@@ -71,35 +71,32 @@ const REFUSED: [(&str, &str); 40] = [
         "ledger",
     ),
     (
-        "WITH x AS (SELECT 1) DELETE FROM idempotent_operations",
+        "WITH x AS (SELECT 1) DELETE FROM idempotent_receipts",
         "ledger",
     ),
     (
-        "CREATE TABLE copied AS SELECT * FROM idempotent_operations",
+        "CREATE TABLE copied AS SELECT * FROM idempotent_receipts",
         "ledger",
     ),
-    ("DROP TABLE idempotent_operations", "ledger"),
+    ("DROP TABLE idempotent_receipts", "ledger"),
     ("DROP INDEX idempotent_identity", "ledger"),
-    ("ALTER TABLE idempotent_operations RENAME TO mine", "ledger"),
-    (
-        "ALTER TABLE idempotent_operations ADD COLUMN mine",
-        "ledger",
-    ),
+    ("ALTER TABLE idempotent_receipts RENAME TO mine", "ledger"),
+    ("ALTER TABLE idempotent_receipts ADD COLUMN mine", "ledger"),
     ("ALTER TABLE spare RENAME TO idempotent_mine", "ledger"),
     ("CREATE TABLE idempotent_mine (x)", "ledger"),
     ("CREATE VIEW idempotent_mine AS SELECT 1", "ledger"),
-    ("CREATE TEMP TABLE idempotent_operations (x)", "ledger"),
-    ("CREATE INDEX mine ON idempotent_operations (seq)", "ledger"),
+    ("CREATE TEMP TABLE idempotent_receipts (x)", "ledger"),
+    ("CREATE INDEX mine ON idempotent_receipts (seq)", "ledger"),
     (
-        "CREATE TRIGGER mine AFTER INSERT ON idempotent_operations BEGIN SELECT 1; END",
+        "CREATE TRIGGER mine AFTER INSERT ON idempotent_receipts BEGIN SELECT 1; END",
         "ledger",
     ),
     (
-        "CREATE TEMP TRIGGER mine AFTER INSERT ON main.idempotent_operations BEGIN SELECT 1; END",
+        "CREATE TEMP TRIGGER mine AFTER INSERT ON main.idempotent_receipts BEGIN SELECT 1; END",
         "ledger",
     ),
     ("REINDEX idempotent_identity", "ledger"),
-    ("ANALYZE idempotent_operations", "ledger"),
+    ("ANALYZE idempotent_receipts", "ledger"),
     (
         "CREATE VIRTUAL TABLE idempotent_mine USING fts5(x)",
         "ledger",
@@ -160,7 +157,7 @@ fn a_trigger_that_writes_the_ledger_is_refused_when_it_fires() {
         .unwrap()
         .execute_batch(
             "CREATE TRIGGER sly AFTER INSERT ON notes
-             BEGIN DELETE FROM idempotent_operations; END",
+             BEGIN DELETE FROM idempotent_receipts; END",
         )
         .unwrap();
     let arguments = json!({ "idempotency_key": key("sly"), "body": marked("x") });

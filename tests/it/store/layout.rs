@@ -52,9 +52,9 @@ fn bytes_per_receipt(key: impl Fn() -> String) -> f64 {
         .read(|connection| {
             connection.query_row(
                 "SELECT (SELECT sum(pgsize) FROM dbstat
-                         WHERE name IN ('idempotent_operations', 'idempotent_identity')),
+                         WHERE name IN ('idempotent_receipts', 'idempotent_identity')),
                         (SELECT sum(octet_length(key) + octet_length(result))
-                         FROM idempotent_operations)",
+                         FROM idempotent_receipts)",
                 (),
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )

@@ -272,7 +272,7 @@ fn a_scope_that_came_with_an_undone_call_is_made_again() {
         .store
         .read(|connection| {
             connection.query_row(
-                "SELECT count(*) FROM idempotent_operations
+                "SELECT count(*) FROM idempotent_receipts
                  WHERE scope NOT IN (SELECT id FROM idempotent_scopes)",
                 (),
                 |row| row.get(0),

@@ -10,17 +10,45 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 
-use crate::store::sqlite::{
-    gather,
-    guard::Guard,
-    options::{OpenError, SqliteOptions},
-    statements::{
-        HAS_LEDGER, LEDGER_OBJECTS, SCHEMA_VERSION, SET_SCHEMA_VERSION, TEMPORARY_OBJECTS,
+use crate::{
+    clock::Timestamp,
+    store::sqlite::{
+        gather,
+        guard::Guard,
+        options::{OpenError, SqliteOptions},
+        statements::{
+            HAS_LEDGER, LEDGER_OBJECTS, LEDGER_VERSIONS, SET_SCHEMA_VERSION, START_CLOCK,
+            TEMPORARY_OBJECTS,
+        },
     },
 };
 
+/// One step of the ledger.
+#[derive(Debug, Clone, Copy)]
+struct Migration {
+    sql: &'static str,
+    /// The oldest version that may still write to a ledger that this has changed.
+    oldest_writer: i64,
+}
+
 /// Each takes the ledger to the next version; the first one makes it.
-const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("external.sql")];
+const MIGRATIONS: [Migration; 3] = [
+    Migration {
+        sql: include_str!("schema.sql"),
+        oldest_writer: 1,
+    },
+    Migration {
+        sql: include_str!("external.sql"),
+        oldest_writer: 2,
+    },
+    Migration {
+        sql: include_str!("ids_and_clock.sql"),
+        oldest_writer: 3,
+    },
+];
+
+/// The version that brought the ledger's own time.
+const CLOCK_VERSION: i64 = 3;
 
 /// How many pages the log may have before a commit itself copies them into the file, as
 /// when the thread for it fails: 29 MB.
@@ -78,7 +106,8 @@ impl Opener {
             connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
         })
         .map_err(classify)?;
-        insist(patience, || migrate(&mut connection, &MIGRATIONS))?;
+        let now = Timestamp::now(&**guard.clock());
+        insist(patience, || migrate(&mut connection, &MIGRATIONS, now))?;
         let (ledger_objects, temporary) = insist(patience, || {
             let objects = connection.query_row(LEDGER_OBJECTS, [], |row| row.get(0))?;
             Ok::<_, rusqlite::Error>((objects, temporary_objects(&connection)?))
@@ -177,45 +206,92 @@ fn use_write_ahead_log(connection: &Connection) -> Result<(), OpenError> {
 }
 
 /// Takes the ledger through the migrations that it lacks, in one transaction.
-fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), OpenError> {
+///
+/// A newer ledger is left as it is, and may be written to if it says so.
+fn migrate(
+    connection: &mut Connection,
+    migrations: &[Migration],
+    now: Timestamp,
+) -> Result<(), OpenError> {
     let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     // A ledger of this version is opened without the write lock.
-    let found = version(connection).map_err(classify)?;
-    if found == known {
+    if versions(connection).map_err(classify)?.lacks(known)? == 0 {
         return Ok(());
     }
-    if known < found {
-        return Err(OpenError::NewerLedger { found, known });
-    }
+    // The application's views and triggers are its own: a broken one stops no migration.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, true)
+        .map_err(classify)?;
+    let migrated = migrate_under_lock(connection, migrations, known, now);
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, false)
+        .map_err(classify)
+        .and(migrated)
+}
+
+fn migrate_under_lock(
+    connection: &mut Connection,
+    migrations: &[Migration],
+    known: i64,
+    now: Timestamp,
+) -> Result<(), OpenError> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(classify)?;
-    let found = version(&transaction).map_err(classify)?;
-    if known < found {
-        return Err(OpenError::NewerLedger { found, known });
-    }
-    for (from, migration) in (0_i64..).zip(migrations) {
-        if found <= from {
-            transaction.execute_batch(migration).map_err(classify)?;
+    let lacks = versions(&transaction).map_err(classify)?.lacks(known)?;
+    for (version, migration) in (1_i64..).zip(migrations).skip(migrations.len() - lacks) {
+        transaction.execute_batch(migration.sql).map_err(classify)?;
+        if version == CLOCK_VERSION {
             transaction
-                .execute(SET_SCHEMA_VERSION, [from + 1])
+                .execute(START_CLOCK, [now.0])
                 .map_err(classify)?;
         }
+        transaction
+            .execute(SET_SCHEMA_VERSION, (version, migration.oldest_writer))
+            .map_err(classify)?;
     }
     transaction.commit().map_err(classify)
 }
 
-/// The ledger's version; zero if there is none.
-fn version(connection: &Connection) -> rusqlite::Result<i64> {
+/// The versions that a ledger bears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Versions {
+    /// The ledger's own; zero if there is none.
+    schema: i64,
+    /// The oldest that may still write to it.
+    oldest_writer: i64,
+}
+
+impl Versions {
+    /// How many of the `known` migrations are to be run.
+    fn lacks(self, known: i64) -> Result<usize, OpenError> {
+        if known < self.oldest_writer {
+            return Err(OpenError::NewerLedger {
+                found: self.schema,
+                known,
+            });
+        }
+        Ok(usize::try_from(known - self.schema).unwrap_or(0)) // A newer one lacks none.
+    }
+}
+
+fn versions(connection: &Connection) -> rusqlite::Result<Versions> {
     let exists = connection
         .query_row(HAS_LEDGER, [], |_| Ok(()))
         .optional()?
         .is_some();
-    if exists {
-        connection.query_row(SCHEMA_VERSION, [], |row| row.get(0))
-    } else {
-        Ok(0)
+    if !exists {
+        return Ok(Versions {
+            schema: 0,
+            oldest_writer: 0,
+        });
     }
+    connection.query_row(LEDGER_VERSIONS, [], |row| {
+        Ok(Versions {
+            schema: row.get(0)?,
+            oldest_writer: row.get(1)?,
+        })
+    })
 }
 
 /// Repeats `attempt` while another connection is in its way, within the patience.
@@ -271,12 +347,16 @@ fn classify(error: rusqlite::Error) -> OpenError {
 mod tests {
     use super::*;
 
-    const NEXT: &str = "CREATE TABLE idempotent_next (x)";
+    const NEXT: Migration = Migration {
+        sql: "CREATE TABLE idempotent_next (x)",
+        oldest_writer: 3,
+    };
+    const NOW: Timestamp = Timestamp(43_200_000);
 
     /// The version of this ledger.
-    const KNOWN: i64 = 2;
+    const KNOWN: i64 = 3;
 
-    fn with_next() -> Vec<&'static str> {
+    fn with_next() -> Vec<Migration> {
         MIGRATIONS.into_iter().chain([NEXT]).collect()
     }
 
@@ -287,32 +367,143 @@ mod tests {
             .is_ok()
     }
 
+    fn ledger(migrations: &[Migration]) -> Connection {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, migrations, NOW).unwrap();
+        connection
+    }
+
+    fn schema(connection: &Connection) -> i64 {
+        versions(connection).unwrap().schema
+    }
+
     #[test]
     fn an_older_ledger_is_migrated_once() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        migrate(&mut connection, &MIGRATIONS).unwrap();
+        let mut connection = ledger(&MIGRATIONS);
         for _ in 0..2 {
-            migrate(&mut connection, &with_next()).unwrap();
-            assert_eq!(version(&connection).unwrap(), KNOWN + 1);
+            migrate(&mut connection, &with_next(), NOW).unwrap();
+            assert_eq!(schema(&connection), KNOWN + 1);
             assert!(has_next(&connection));
         }
-        let refused = migrate(&mut connection, &MIGRATIONS).unwrap_err();
-        assert!(matches!(
-            refused,
-            OpenError::NewerLedger { found, known: KNOWN } if found == KNOWN + 1
-        ));
+    }
+
+    #[test]
+    fn a_newer_ledger_is_opened_by_the_versions_that_may_write_to_it() {
+        let mut connection = ledger(&with_next());
+        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        assert_eq!(schema(&connection), KNOWN + 1, "it is left as it is");
+        for (name, value) in [("oldest_writer", KNOWN + 1), ("writers_of", KNOWN)] {
+            let mut connection = ledger(&with_next());
+            connection
+                .execute(
+                    "UPDATE idempotent_ledger SET value = ?2 WHERE name = ?1",
+                    (name, value),
+                )
+                .unwrap();
+            let refused = migrate(&mut connection, &MIGRATIONS, NOW).unwrap_err();
+            assert!(
+                matches!(
+                    refused,
+                    OpenError::NewerLedger { found, known: KNOWN } if found == KNOWN + 1
+                ),
+                "{name}: {refused:?}"
+            );
+        }
     }
 
     #[test]
     fn a_migration_that_fails_changes_nothing() {
-        let mut connection = Connection::open_in_memory().unwrap();
-        migrate(&mut connection, &MIGRATIONS).unwrap();
-        let broken = [&with_next()[..], &["nonsense"]].concat();
+        let mut connection = ledger(&MIGRATIONS);
+        let broken_step = Migration {
+            sql: "nonsense",
+            ..NEXT
+        };
+        let broken = [&with_next()[..], &[broken_step]].concat();
         assert!(matches!(
-            migrate(&mut connection, &broken),
+            migrate(&mut connection, &broken, NOW),
             Err(OpenError::Sqlite(_))
         ));
-        assert_eq!(version(&connection).unwrap(), KNOWN);
+        assert_eq!(schema(&connection), KNOWN);
         assert!(!has_next(&connection));
+    }
+
+    #[test]
+    fn an_older_ledger_is_migrated_beside_broken_views_and_triggers() {
+        let mut connection = ledger(&MIGRATIONS[..2]);
+        connection
+            .execute_batch(
+                "CREATE TABLE notes (id); CREATE VIEW broken AS SELECT gone FROM notes;
+                 CREATE TRIGGER broken_too AFTER INSERT ON notes
+                 BEGIN INSERT INTO nowhere VALUES (1); END",
+            )
+            .unwrap();
+        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        assert_eq!(schema(&connection), KNOWN);
+    }
+
+    /// Ids that a receipt refers to are given to nobody else, whoever lost their rows.
+    #[test]
+    fn a_migration_gives_no_id_again_that_a_receipt_refers_to() {
+        let mut connection = ledger(&MIGRATIONS[..2]);
+        connection
+            .execute_batch(
+                "INSERT INTO idempotent_operations VALUES
+                 (NULL, x'00', 'k', 7, 9, 1, x'00', 1, 2, '1')",
+            )
+            .unwrap();
+        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        for (insert, last) in [
+            (crate::store::sqlite::statements::INSERT_SCOPE, 8),
+            (crate::store::sqlite::statements::INSERT_TOOL, 10),
+        ] {
+            connection.execute(insert, ["new"]).unwrap();
+            assert_eq!(connection.last_insert_rowid(), last);
+        }
+    }
+
+    #[test]
+    fn ids_of_scopes_and_tools_are_refused_to_every_connection() {
+        let connection = ledger(&MIGRATIONS);
+        connection
+            .execute_batch(
+                "INSERT INTO idempotent_scopes VALUES (1, 'ada'), (2, 'bob');
+                 INSERT INTO idempotent_tools VALUES (1, 'pay'), (2, 'note')",
+            )
+            .unwrap();
+        for (table, name) in [("scopes", "scope"), ("tools", "name")] {
+            for text in [
+                "DELETE FROM idempotent_#",
+                "DELETE FROM idempotent_# WHERE id = 2",
+                "UPDATE idempotent_# SET id = 3 WHERE id = 2",
+                "UPDATE idempotent_# SET id = id + 1",
+                "UPDATE idempotent_# SET $ = 'carol' WHERE id = 2",
+                "UPDATE OR REPLACE idempotent_# SET $ = 'ada' WHERE id = 2",
+                "INSERT INTO idempotent_# VALUES (2, 'carol')",
+                "INSERT OR REPLACE INTO idempotent_# VALUES (2, 'carol')",
+                "INSERT OR REPLACE INTO idempotent_# ($) SELECT $ FROM idempotent_#",
+                "REPLACE INTO idempotent_# SELECT id + 7, $ FROM idempotent_#",
+                "INSERT INTO idempotent_# VALUES (-5, 'carol')",
+                "INSERT INTO idempotent_# VALUES (0, 'carol')",
+            ] {
+                let text = text.replace('#', table).replace('$', name);
+                let error = connection.execute_batch(&text).unwrap_err();
+                assert!(
+                    error.to_string().contains("of the ledger"),
+                    "{text}: {error}"
+                );
+            }
+            let rows: String = connection
+                .query_row(
+                    &format!("SELECT group_concat(id || $, ' ') FROM idempotent_{table}")
+                        .replace('$', name),
+                    (),
+                    |row| row.get(0),
+                )
+                .unwrap();
+            assert!(rows == "1ada 2bob" || rows == "1pay 2note", "{rows}");
+        }
+        connection
+            .execute_batch("UPDATE idempotent_scopes SET scope = 'forgotten:x' WHERE id = 2")
+            .unwrap();
     }
 }

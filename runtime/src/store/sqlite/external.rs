@@ -22,7 +22,8 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-            call::unreadable, ffi, key::LedgerKey, register::ContractRow, writer::read_stored,
+            call::unreadable, ffi, key::LedgerKey, register::ContractRow, statements::INSERT_SCOPE,
+            writer::read_stored,
         },
     },
 };
@@ -31,14 +32,11 @@ use crate::{
 const NEVER: i64 = i64::MAX;
 
 const FIND_IDENTITY: &str = "SELECT operation_id, version, fingerprint, expires_at, result \
-     FROM idempotent_operations WHERE key = ?1 AND tool = ?3 \
+     FROM idempotent_receipts WHERE key = ?1 AND tool = ?3 \
      AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
 
-const INSERT_SCOPE: &str =
-    "INSERT INTO idempotent_scopes (scope) VALUES (?1) ON CONFLICT (scope) DO NOTHING";
-
 /// The unique index of the identity refuses a second operation of one key.
-const INSERT_OPERATION: &str = "INSERT INTO idempotent_operations \
+const INSERT_OPERATION: &str = "INSERT INTO idempotent_receipts \
      (operation_id, key, scope, tool, version, fingerprint, expires_at, forget_at, result) \
      VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), :tool, \
      :version, :fingerprint, :never, :never, NULL)";
@@ -52,7 +50,7 @@ const LOAD: &str = "SELECT e.seq, s.scope, t.name, o.version, o.fingerprint, o.e
      e.latest_at, e.lease_owner, e.lease_began, e.lease_until, e.run_until, e.due_at, e.checks, \
      e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request \
      FROM idempotent_external AS e \
-     JOIN idempotent_operations AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
+     JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
      JOIN idempotent_scopes AS s ON s.id = o.scope \
      JOIN idempotent_tools AS t ON t.id = o.tool \
      WHERE e.operation_id = ?1";
@@ -69,7 +67,7 @@ const SAVE_EXTERNAL: &str = "UPDATE idempotent_external SET state = :state, canc
      request = :request \
      WHERE operation_id = :id AND state = :old_state AND attempts = :old_attempts";
 
-const SAVE_OPERATION: &str = "UPDATE idempotent_operations \
+const SAVE_OPERATION: &str = "UPDATE idempotent_receipts \
      SET result = ?2, expires_at = ?3, forget_at = ?4 \
      WHERE seq = (SELECT seq FROM idempotent_external WHERE operation_id = ?1)";
 
@@ -80,7 +78,7 @@ const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
      in_doubt = excluded.in_doubt";
 
 const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, o.tool, o.version \
-     FROM idempotent_external AS e JOIN idempotent_operations AS o ON o.seq = e.seq \
+     FROM idempotent_external AS e JOIN idempotent_receipts AS o ON o.seq = e.seq \
      WHERE e.due_at IS NOT NULL AND e.due_at <= ?1 AND (e.due_at, e.seq) > (?2, ?3) \
      ORDER BY e.due_at, e.seq LIMIT ?4";
 

@@ -2,7 +2,7 @@
 -- share. Their rows there have no result before they succeed.
 
 CREATE TABLE idempotent_external (
-    -- The row in `idempotent_operations`; both end together.
+    -- The row in `idempotent_operations`, `idempotent_receipts` from version 3; both end together.
     seq INTEGER PRIMARY KEY,
     operation_id BLOB NOT NULL UNIQUE,
     state TEXT NOT NULL,

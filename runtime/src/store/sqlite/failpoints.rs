@@ -200,6 +200,8 @@ impl Failpoints {
         }
         let at = self.0.at.load(Ordering::SeqCst);
         match event {
+            // A trigger's statements are their statement's; SQLite tells them as comments.
+            TraceEvent::Stmt(_, sql) if sql.starts_with("--") => (),
             TraceEvent::Stmt(..) => {
                 let number = self.0.statements.fetch_add(1, Ordering::SeqCst) + 1;
                 if number == at && self.action() == Some(Failpoint::KillBefore) {

@@ -174,6 +174,10 @@ impl Guard {
         self.made_savepoint.load(Ordering::Relaxed)
     }
 
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
     /// The time by the store's clock.
     pub(crate) fn now(&self) -> Duration {
         self.clock.monotonic()
@@ -409,7 +413,7 @@ mod tests {
     #[test]
     fn ledger_names_are_told_in_any_case() {
         for name in [
-            "idempotent_operations",
+            "idempotent_receipts",
             "IDEMPOTENT_x",
             "sqlite_autoindex_idempotent_scope_1",
         ] {

@@ -1,15 +1,26 @@
 //! Every statement of the store, each with what it upholds.
 
-/// The ledger's version; the application's `user_version` is left alone.
-pub(super) const SCHEMA_VERSION: &str = "SELECT value FROM idempotent_ledger WHERE name = 'schema'";
+/// The ledger's version, and the oldest that may still write to it: its own, unless the
+/// ledger says for just this version that an older one may. The application's `user_version`
+/// is left alone.
+pub(super) const LEDGER_VERSIONS: &str = "SELECT value, coalesce(\
+     (SELECT oldest.value FROM idempotent_ledger AS oldest \
+     JOIN idempotent_ledger AS writers ON writers.name = 'writers_of' \
+     WHERE oldest.name = 'oldest_writer' AND writers.value = ledger.value), value) \
+     FROM idempotent_ledger AS ledger WHERE name = 'schema'";
 
 /// Whether the file has a ledger at all.
 pub(super) const HAS_LEDGER: &str =
     "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'idempotent_ledger'";
 
-/// Records a migration in the transaction that made it.
-pub(super) const SET_SCHEMA_VERSION: &str =
-    "UPDATE idempotent_ledger SET value = ?1 WHERE name = 'schema'";
+/// Records a migration in the transaction that made it, and which versions it locks out.
+pub(super) const SET_SCHEMA_VERSION: &str = "UPDATE idempotent_ledger SET value = \
+     CASE name WHEN 'oldest_writer' THEN ?2 ELSE ?1 END \
+     WHERE name IN ('schema', 'oldest_writer', 'writers_of')";
+
+/// The ledger's time starts as the wall clock's.
+pub(super) const START_CLOCK: &str =
+    "INSERT INTO idempotent_clock (id, ledger_time, wall_time) VALUES (1, ?1, ?1)";
 
 /// Copies of the log what can be copied without waiting for anybody.
 pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
@@ -25,7 +36,7 @@ pub(super) const TEMPORARY_OBJECTS: &str = "SELECT type, name FROM sqlite_temp_s
      ORDER BY type = 'table', type = 'view'";
 
 /// A receipt by its identity and operation, to settle a lost commit.
-pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_operations \
+pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_receipts \
      WHERE key = ?1 AND tool = ?3 AND operation_id = ?4 \
      AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
 
@@ -36,12 +47,13 @@ pub(super) const RAISE_FENCE: &str =
 
 /// The identity's row, for a connection that caches no ids.
 pub(super) const FIND_BY_TEXT: &str = "SELECT o.operation_id, o.version, o.fingerprint, o.expires_at, o.result \
-     FROM idempotent_operations AS o \
+     FROM idempotent_receipts AS o \
      WHERE o.key = ?1 AND o.scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2) \
      AND o.tool = (SELECT id FROM idempotent_tools WHERE name = ?3)";
 
 pub(super) const FIND_TOOL: &str = "SELECT id FROM idempotent_tools WHERE name = ?1";
-pub(super) const INSERT_TOOL: &str = "INSERT INTO idempotent_tools (name) VALUES (?1)";
+pub(super) const INSERT_TOOL: &str = "INSERT INTO idempotent_tools (id, name) \
+     SELECT value + 1, ?1 FROM idempotent_ledger WHERE name = 'last_tool'";
 pub(super) const FIND_CONTRACT: &str =
     "SELECT contract FROM idempotent_contracts WHERE tool = ?1 AND version = ?2";
 
@@ -50,20 +62,20 @@ pub(super) const UPSERT_CONTRACT: &str = "INSERT INTO idempotent_contracts (tool
      ON CONFLICT (tool, version) DO UPDATE SET contract = excluded.contract";
 
 /// A stretch of the ledger, oldest first, without reading results.
-pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, operation_id IS NULL FROM idempotent_operations \
+pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, operation_id IS NULL FROM idempotent_receipts \
      WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 
 /// A receipt past its retention refuses its key and tells nothing more.
 ///
 /// The row was read without the lock, so it is judged again: another process may have
 /// pruned it, and its number may be a new receipt's.
-pub(super) const BURY: &str = "UPDATE idempotent_operations \
+pub(super) const BURY: &str = "UPDATE idempotent_receipts \
      SET operation_id = NULL, fingerprint = NULL, result = NULL \
      WHERE seq = ?1 AND expires_at <= ?2 AND operation_id IS NOT NULL";
 
 /// Frees a key. Nothing else does.
 pub(super) const FORGET: &str =
-    "DELETE FROM idempotent_operations WHERE seq = ?1 AND forget_at <= ?2 AND operation_id IS NULL";
+    "DELETE FROM idempotent_receipts WHERE seq = ?1 AND forget_at <= ?2 AND operation_id IS NULL";
 
 /// The name of the savepoint around one call of a batch; refused to handlers.
 pub(super) const SAVEPOINT_PREFIX: &str = "idempotent_";
@@ -88,12 +100,16 @@ pub(super) const RELEASE: &str = "RELEASE idempotent_call";
 
 /// The identity's row: final under the write lock.
 pub(super) const FIND: &str = "SELECT operation_id, version, fingerprint, expires_at, result \
-     FROM idempotent_operations WHERE key = ?1 AND scope = ?2 AND tool = ?3";
+     FROM idempotent_receipts WHERE key = ?1 AND scope = ?2 AND tool = ?3";
 
 pub(super) const FIND_SCOPE: &str = "SELECT id FROM idempotent_scopes WHERE scope = ?1";
-pub(super) const INSERT_SCOPE: &str = "INSERT INTO idempotent_scopes (scope) VALUES (?1)";
+
+/// The id after the last one that was given; nothing if the scope is known.
+pub(super) const INSERT_SCOPE: &str = "INSERT INTO idempotent_scopes (id, scope) \
+     SELECT value + 1, ?1 FROM idempotent_ledger WHERE name = 'last_scope' \
+     AND NOT EXISTS (SELECT 1 FROM idempotent_scopes WHERE scope = ?1)";
 
 /// The receipt. The unique index refuses a second one of the same identity.
-pub(super) const INSERT_RECEIPT: &str = "INSERT INTO idempotent_operations (operation_id, key, \
+pub(super) const INSERT_RECEIPT: &str = "INSERT INTO idempotent_receipts (operation_id, key, \
      scope, tool, version, fingerprint, expires_at, forget_at, result) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";

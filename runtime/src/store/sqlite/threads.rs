@@ -139,7 +139,7 @@ mod tests {
             connection
                 .connection()
                 .execute(
-                    "INSERT INTO idempotent_operations VALUES (NULL, x'00', ?1, 1, 1, 1, x'00', ?2, ?3, '1')",
+                    "INSERT INTO idempotent_receipts VALUES (NULL, x'00', ?1, 1, 1, 1, x'00', ?2, ?3, '1')",
                     (key.to_string(), expires_at.0, forget_at.0),
                 )
                 .unwrap();
@@ -151,8 +151,8 @@ mod tests {
             };
             store.read::<_, rusqlite::Error>(count).unwrap()
         };
-        let receipts = "SELECT count(*) FROM idempotent_operations WHERE result IS NOT NULL";
-        let all = "SELECT count(*) FROM idempotent_operations";
+        let receipts = "SELECT count(*) FROM idempotent_receipts WHERE result IS NOT NULL";
+        let all = "SELECT count(*) FROM idempotent_receipts";
         let walk = || {
             for _ in 0..4 {
                 prune_a_little(core);
