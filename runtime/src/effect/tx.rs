@@ -98,7 +98,7 @@ impl Tx {
         arguments: &impl serde::Serialize,
     ) -> Result<OperationId, Failure> {
         let declaration = T::declaration();
-        let now = self.transaction.guard.wall();
+        let now = self.transaction.guard.time().now();
         let new = self.call.outbox.prepare(
             &self.call.caller,
             (declaration.name, declaration.version),

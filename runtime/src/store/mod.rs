@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::{Clock, Now, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{
         id::OperationId,
@@ -47,6 +47,12 @@ pub(crate) enum Wait {
 pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// The clock that the store was opened with.
     fn clock(&self) -> &Arc<dyn Clock>;
+
+    /// The ledger's own time, which everything that it keeps is stamped with.
+    fn now(&self) -> Timestamp;
+
+    /// The ledger's own time and the wall clock's.
+    fn times(&self) -> Now;
 
     /// Records the contracts in one transaction and returns their rows' ids, in order.
     ///

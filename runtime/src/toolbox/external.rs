@@ -230,7 +230,7 @@ impl Inner {
         let id = operation_id(arguments)?;
         let (record, tool) = self.visible(executor, caller, id, false).await?;
         let reply = view::reply(&tool, &record, true, executor.now());
-        Ok(reply.about(Some(Inspection::of(&record))))
+        Ok(reply.about(Some(Inspection::of(&record, executor.times()))))
     }
 
     async fn cancel_operation(

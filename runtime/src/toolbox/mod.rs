@@ -30,7 +30,6 @@ use self::{
     registered::{Group, Kind, Version},
 };
 use crate::{
-    clock::Timestamp,
     effect::{
         external::{executor::Executor, outbox::Outbox},
         failure::FailureObserver,
@@ -336,7 +335,7 @@ impl Inner {
         stored: Stored,
         call: ExternalCall<'a>,
     ) -> BoxFuture<'a, Result<Reply, Rejection>> {
-        let now = Timestamp::now(&**self.backend.clock());
+        let now = self.backend.now();
         let receipt = match recall(stored, now) {
             Known::Compare(receipt) => receipt,
             Known::External(id) => {

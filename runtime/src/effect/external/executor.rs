@@ -11,7 +11,7 @@ use tokio::{runtime::Handle, sync::watch};
 use uuid::Uuid;
 
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::{Clock, Now, Timestamp},
     effect::external::{run::Run, tool::ExternalTool},
     effect::failure::FailureObserver,
     operation::{id::OperationId, record::Record, state::State as OperationState},
@@ -87,8 +87,14 @@ impl Executor {
         self.backend.clock()
     }
 
+    /// The ledger's time.
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::now(&**self.clock())
+        self.backend.now()
+    }
+
+    /// The ledger's time, and the time of day for what is shown.
+    pub(crate) fn times(&self) -> Now {
+        self.backend.times()
     }
 
     pub(crate) fn tool(&self, name: &str, version: u32) -> Option<&Arc<ExternalTool>> {

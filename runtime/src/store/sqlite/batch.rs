@@ -253,7 +253,7 @@ impl Batch<'_> {
     fn commit(&mut self, jobs: &[CallJob]) -> Attempt {
         let core = self.core;
         for attempt in 0..COMMIT_TRIES {
-            let error = match self.tx.command(Own::Commit) {
+            let error = match self.tx.commit(&core.time) {
                 Ok(()) => {
                     self.committed(jobs);
                     return Attempt::Done(jobs.len());

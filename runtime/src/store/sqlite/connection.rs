@@ -11,15 +11,15 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 
 use crate::{
-    clock::Timestamp,
+    ledger_time::Moment,
     store::sqlite::{
         gather,
         guard::Guard,
         options::{OpenError, SqliteOptions},
         statements::{
-            HAS_LEDGER, LEDGER_OBJECTS, LEDGER_VERSIONS, SET_SCHEMA_VERSION, START_CLOCK,
-            TEMPORARY_OBJECTS,
+            HAS_LEDGER, LEDGER_OBJECTS, LEDGER_VERSIONS, SET_SCHEMA_VERSION, TEMPORARY_OBJECTS,
         },
+        time,
     },
 };
 
@@ -106,8 +106,9 @@ impl Opener {
             connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
         })
         .map_err(classify)?;
-        let now = Timestamp::now(&**guard.clock());
-        insist(patience, || migrate(&mut connection, &MIGRATIONS, now))?;
+        let moment = guard.time().moment();
+        insist(patience, || migrate(&mut connection, &MIGRATIONS, &moment))?;
+        insist(patience, || guard.time().opened(&connection)).map_err(classify)?;
         let (ledger_objects, temporary) = insist(patience, || {
             let objects = connection.query_row(LEDGER_OBJECTS, [], |row| row.get(0))?;
             Ok::<_, rusqlite::Error>((objects, temporary_objects(&connection)?))
@@ -211,7 +212,7 @@ fn use_write_ahead_log(connection: &Connection) -> Result<(), OpenError> {
 fn migrate(
     connection: &mut Connection,
     migrations: &[Migration],
-    now: Timestamp,
+    moment: &Moment,
 ) -> Result<(), OpenError> {
     let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     // A ledger of this version is opened without the write lock.
@@ -222,7 +223,7 @@ fn migrate(
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, true)
         .map_err(classify)?;
-    let migrated = migrate_under_lock(connection, migrations, known, now);
+    let migrated = migrate_under_lock(connection, migrations, known, moment);
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, false)
         .map_err(classify)
@@ -233,7 +234,7 @@ fn migrate_under_lock(
     connection: &mut Connection,
     migrations: &[Migration],
     known: i64,
-    now: Timestamp,
+    moment: &Moment,
 ) -> Result<(), OpenError> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
@@ -242,9 +243,7 @@ fn migrate_under_lock(
     for (version, migration) in (1_i64..).zip(migrations).skip(migrations.len() - lacks) {
         transaction.execute_batch(migration.sql).map_err(classify)?;
         if version == CLOCK_VERSION {
-            transaction
-                .execute(START_CLOCK, [now.0])
-                .map_err(classify)?;
+            time::begin(&transaction, moment).map_err(classify)?;
         }
         transaction
             .execute(SET_SCHEMA_VERSION, (version, migration.oldest_writer))
@@ -346,12 +345,17 @@ fn classify(error: rusqlite::Error) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
 
     const NEXT: Migration = Migration {
         sql: "CREATE TABLE idempotent_next (x)",
         oldest_writer: 3,
     };
-    const NOW: Timestamp = Timestamp(43_200_000);
+    const NOW: Moment = Moment {
+        wall: Timestamp(43_200_000),
+        monotonic: 7,
+        boot: None,
+    };
 
     /// The version of this ledger.
     const KNOWN: i64 = 3;
@@ -369,7 +373,7 @@ mod tests {
 
     fn ledger(migrations: &[Migration]) -> Connection {
         let mut connection = Connection::open_in_memory().unwrap();
-        migrate(&mut connection, migrations, NOW).unwrap();
+        migrate(&mut connection, migrations, &NOW).unwrap();
         connection
     }
 
@@ -381,7 +385,7 @@ mod tests {
     fn an_older_ledger_is_migrated_once() {
         let mut connection = ledger(&MIGRATIONS);
         for _ in 0..2 {
-            migrate(&mut connection, &with_next(), NOW).unwrap();
+            migrate(&mut connection, &with_next(), &NOW).unwrap();
             assert_eq!(schema(&connection), KNOWN + 1);
             assert!(has_next(&connection));
         }
@@ -390,7 +394,7 @@ mod tests {
     #[test]
     fn a_newer_ledger_is_opened_by_the_versions_that_may_write_to_it() {
         let mut connection = ledger(&with_next());
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         assert_eq!(schema(&connection), KNOWN + 1, "it is left as it is");
         for (name, value) in [("oldest_writer", KNOWN + 1), ("writers_of", KNOWN)] {
             let mut connection = ledger(&with_next());
@@ -400,7 +404,7 @@ mod tests {
                     (name, value),
                 )
                 .unwrap();
-            let refused = migrate(&mut connection, &MIGRATIONS, NOW).unwrap_err();
+            let refused = migrate(&mut connection, &MIGRATIONS, &NOW).unwrap_err();
             assert!(
                 matches!(
                     refused,
@@ -420,7 +424,7 @@ mod tests {
         };
         let broken = [&with_next()[..], &[broken_step]].concat();
         assert!(matches!(
-            migrate(&mut connection, &broken, NOW),
+            migrate(&mut connection, &broken, &NOW),
             Err(OpenError::Sqlite(_))
         ));
         assert_eq!(schema(&connection), KNOWN);
@@ -437,7 +441,7 @@ mod tests {
                  BEGIN INSERT INTO nowhere VALUES (1); END",
             )
             .unwrap();
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         assert_eq!(schema(&connection), KNOWN);
     }
 
@@ -451,7 +455,7 @@ mod tests {
                  (NULL, x'00', 'k', 7, 9, 1, x'00', 1, 2, '1')",
             )
             .unwrap();
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         for (insert, last) in [
             (crate::store::sqlite::statements::INSERT_SCOPE, 8),
             (crate::store::sqlite::statements::INSERT_TOOL, 10),

@@ -18,7 +18,6 @@ use crate::{
             Core,
             call::unreadable,
             external,
-            own::Own,
             owner::{Owner, not_run, unopened},
             ticket::Ticket,
             writer::Writer,
@@ -177,7 +176,7 @@ fn inside<T>(
         let error = StoreError::new("the writer had no time within the budget; ask again");
         return Err(Lost::No(error.busy()));
     }
-    match transaction.command(Own::Commit) {
+    match transaction.commit(&core.time) {
         Ok(()) => Ok(value),
         Err(error) if transaction.is_autocommit() => Err(Lost::Perhaps(unreadable(error))),
         Err(error) => Err(Lost::No(unreadable(error))),

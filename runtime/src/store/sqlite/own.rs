@@ -27,10 +27,12 @@ pub(super) enum Own {
     FindScope,
     InsertScope,
     InsertReceipt,
+    ReadClock,
+    WriteClock,
 }
 
 /// In the order of [`Own`].
-const TEXTS: [(Own, &str); 12] = [
+const TEXTS: [(Own, &str); 14] = [
     (Own::Begin, statements::BEGIN),
     (Own::BeginImmediate, statements::BEGIN_IMMEDIATE),
     (Own::Upgrade, statements::UPGRADE),
@@ -43,6 +45,8 @@ const TEXTS: [(Own, &str); 12] = [
     (Own::FindScope, statements::FIND_SCOPE),
     (Own::InsertScope, statements::INSERT_SCOPE),
     (Own::InsertReceipt, statements::INSERT_RECEIPT),
+    (Own::ReadClock, statements::READ_CLOCK),
+    (Own::WriteClock, statements::WRITE_CLOCK),
 ];
 
 type Statements<'connection> = Vec<RefCell<Statement<'connection>>>;

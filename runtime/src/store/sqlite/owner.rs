@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     BuildError,
-    clock::{Clock, Timestamp},
+    clock::{Clock, Now, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{identity::Identity, stored::Stored},
     request::contract::Contract,
@@ -38,6 +38,14 @@ pub(super) struct Owner {
 impl Backend for Owner {
     fn clock(&self) -> &Arc<dyn Clock> {
         &self.core.clock
+    }
+
+    fn now(&self) -> Timestamp {
+        self.core.time.now()
+    }
+
+    fn times(&self) -> Now {
+        self.core.time.times()
     }
 
     fn register(
@@ -74,7 +82,7 @@ impl Backend for Owner {
             return Box::pin(future::ready(Err(refused)));
         }
         let core = &*self.core;
-        if let Some(receipt) = core.receipts.get(identity, Timestamp::now(&*core.clock)) {
+        if let Some(receipt) = core.receipts.get(identity, core.time.now()) {
             return Box::pin(future::ready(Ok(Some(Stored::Receipt(receipt)))));
         }
         if let Some(path) = &core.opener.path {
@@ -188,6 +196,7 @@ impl Drop for Owner {
                 tracing::error!("a thread of the store panicked");
             }
         }
+        self.core.close_time();
     }
 }
 

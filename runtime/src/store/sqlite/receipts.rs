@@ -74,7 +74,7 @@ impl Receipts {
         (now < entry.receipt.expires_at).then(|| entry.receipt.clone())
     }
 
-    /// Forgets all: rows have been pruned, and the clock may go back.
+    /// Forgets all: rows have been pruned.
     pub(super) fn clear(&self) {
         for group in &self.groups {
             *group.lock().unwrap_or_else(PoisonError::into_inner) = Group::default();

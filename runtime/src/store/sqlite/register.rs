@@ -11,7 +11,6 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
-            own::Own,
             statements::{FIND_CONTRACT, FIND_TOOL, INSERT_TOOL, UPSERT_CONTRACT},
         },
     },
@@ -70,7 +69,7 @@ pub(super) fn register(
     }
     let ids = record(transaction.connection(), contracts, check)?;
     transaction
-        .command(Own::Commit)
+        .commit(&core.time)
         .map_err(|error| BuildError::Store(unreadable(error)))?;
     Ok(ids)
 }

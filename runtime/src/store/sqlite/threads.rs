@@ -8,11 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::store::sqlite::{
-    Core, batch, checkpoint,
-    prune::prune,
-    queue::{Batch, Wake},
+use crate::{
+    ledger_time::Occasion,
+    store::sqlite::{
+        Core, batch, checkpoint,
+        prune::prune,
+        queue::{Batch, Wake},
+    },
 };
+
+/// The rest between two looks at the clocks while nothing is written.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// How many rows a pass looks at between two batches.
 const PRUNE_ROWS: usize = 256;
@@ -52,12 +58,21 @@ pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
 
 fn write(core: &Core) {
     let pruning = core.opener.options.background_pruning;
+    let mut next_look = Instant::now() + LOOK_PAUSE;
     let mut next_pass = pruning.then(|| Instant::now() + PRUNE_PATIENCE);
     loop {
-        let rest = next_pass.map(|next| next.saturating_duration_since(Instant::now()));
+        let next = next_pass.map_or(next_look, |pass| pass.min(next_look));
+        let rest = next.saturating_duration_since(Instant::now());
         let patience = match core.queue.wait(rest) {
             Wake::Closed => return,
-            Wake::Idle => Duration::ZERO,
+            Wake::Idle => {
+                // While calls are written, their commits do the same.
+                if next_look <= Instant::now() {
+                    core.look_at_time(Occasion::Look);
+                    next_look = Instant::now() + LOOK_PAUSE;
+                }
+                Duration::ZERO
+            }
             Wake::Work => {
                 // A batch that panics answers its calls by being dropped.
                 if catch_unwind(AssertUnwindSafe(|| write_batch(core))).is_err() {
@@ -105,12 +120,39 @@ fn prune_a_little(core: &Core) -> Duration {
     let pruned = prune(core, &transaction, &mut writer.walk, PRUNE_ROWS, || false);
     writer.put(core, transaction);
     match pruned {
-        Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(&*core.clock).max(PRUNE_PAUSE),
+        Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(core.time.now()).max(PRUNE_PAUSE),
         Ok(_) => PRUNE_PATIENCE,
         Err(error) => {
             tracing::warn!(%error, "the ledger can't be pruned");
             PRUNE_PATIENCE
         }
+    }
+}
+
+impl Core {
+    /// Looks at the clocks, unless somebody has the connection and may commit.
+    fn look_at_time(&self, occasion: Occasion) {
+        let Ok(mut writer) = self.writer.try_lock() else {
+            return;
+        };
+        let transaction = match writer.take(self) {
+            Ok(transaction) => transaction,
+            Err(error) => {
+                tracing::debug!(%error, "the ledger's time can't be read");
+                return;
+            }
+        };
+        // Another process that has the lock comes first; there is a next look.
+        let looked = self.time.look(&transaction, occasion, || false);
+        writer.put(self, transaction);
+        if let Err(error) = looked {
+            tracing::warn!(%error, "the ledger's time can't be kept");
+        }
+    }
+
+    /// Leaves the ledger's time as exact as it is. The threads have ended.
+    pub(super) fn close_time(&self) {
+        self.look_at_time(Occasion::Close);
     }
 }
 
@@ -120,10 +162,11 @@ mod tests {
 
     use crate::{
         ManualClock, SqliteStore,
-        clock::{Clock, Timestamp},
+        clock::Timestamp,
     };
 
     use super::*;
+    use crate::ledger_time::MARGIN;
 
     #[test]
     fn idle_passes_walk_the_whole_ledger() {
@@ -131,7 +174,7 @@ mod tests {
         let options = SqliteStore::options().clock(clock.clone());
         let store = options.background_pruning(false).open_in_memory().unwrap();
         let core = &store.owner.core;
-        let expires_at = Timestamp::now(&clock as &dyn Clock).plus(Duration::from_hours(1));
+        let expires_at = Timestamp::wall(&clock).plus(Duration::from_hours(1));
         let forget_at = expires_at.plus(Duration::from_hours(1));
         let rows = 3 * i64::try_from(PRUNE_ROWS).unwrap();
         let connection = core.writer().take(core).unwrap();
@@ -160,10 +203,10 @@ mod tests {
         };
         walk();
         assert_eq!((count(receipts), count(all)), (rows, rows));
-        clock.advance(Duration::from_hours(1));
+        clock.advance(Duration::from_hours(1) + MARGIN);
         walk();
         assert_eq!((count(receipts), count(all)), (0, rows));
-        clock.advance(Duration::from_hours(1));
+        clock.advance(Duration::from_hours(1) + MARGIN);
         walk();
         assert_eq!((count(receipts), count(all)), (0, 0));
     }

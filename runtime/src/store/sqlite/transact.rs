@@ -17,7 +17,6 @@ use crate::{
         sqlite::{
             Core,
             call::{is_lost, restricted, tidy, unreadable},
-            own::Own,
             ticket::{Answer, Ticket},
             writer::{Memo, Writer},
         },
@@ -127,7 +126,7 @@ fn inside<T, E>(
     if !ticket.seal() {
         return Err(TransactError::DeadlineExceeded);
     }
-    match transaction.command(Own::Commit) {
+    match transaction.commit(&core.time) {
         Ok(()) => Ok(value),
         Err(error) if transaction.is_autocommit() => Err(TransactError::Unknown(unreadable(error))),
         Err(error) => Err(storage(error)),

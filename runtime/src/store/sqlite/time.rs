@@ -1,0 +1,230 @@
+//! The ledger's time as the store keeps it: read and written beside everything else.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::{
+    clock::{BootId, Clock, Now, Timestamp, milliseconds},
+    effect::tx::Transaction,
+    ledger_time::{Anchor, LedgerTime, Moment, Occasion, Pair},
+    store::sqlite::{
+        own::Own,
+        statements::{READ_CLOCK, WRITE_CLOCK},
+    },
+};
+
+/// The store's clocks: the application's, and the ledger's own time.
+pub(crate) struct StoreTime {
+    clock: Arc<dyn Clock>,
+    /// By how much the ledger's time is ahead of the monotonic clock, in milliseconds: what
+    /// `state` says, for those who only read it.
+    ahead: AtomicI64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    time: LedgerTime,
+    /// Whether the ledger was opened, and the time is its.
+    is_open: bool,
+}
+
+impl StoreTime {
+    /// The wall clock's time, until a ledger is opened.
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let time = LedgerTime::open(None, &Moment::of(&*clock));
+        Self {
+            clock,
+            ahead: AtomicI64::new(time.ahead()),
+            state: Mutex::new(State {
+                time,
+                is_open: false,
+            }),
+        }
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        Moment::of(&*self.clock)
+    }
+
+    /// The ledger's time.
+    pub(crate) fn now(&self) -> Timestamp {
+        let monotonic = milliseconds(self.clock.monotonic());
+        Timestamp(monotonic.saturating_add(self.ahead.load(Ordering::Relaxed)))
+    }
+
+    /// The ledger's time and the wall clock's.
+    pub(crate) fn times(&self) -> Now {
+        Now {
+            ledger: self.now(),
+            wall: Timestamp::wall(&*self.clock),
+        }
+    }
+
+    /// A connection was opened, its ledger brought to this version.
+    pub(super) fn opened(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let found = connection.query_row(READ_CLOCK, [], read_pair).optional()?;
+        self.with(|state, moment| {
+            if state.is_open {
+                state.time.meet(found, moment);
+            } else {
+                state.time = LedgerTime::open(found, moment);
+                state.is_open = true;
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether this process buries and frees nothing yet, since it believes its wall clock.
+    pub(super) fn is_on_trial(&self) -> bool {
+        self.with(|state, moment| state.time.is_on_trial(moment))
+    }
+
+    /// Takes note of the pair in the ledger.
+    pub(super) fn meet(&self, transaction: &Transaction) -> rusqlite::Result<()> {
+        let found = read(transaction)?;
+        self.with(|state, moment| state.time.meet(found, moment));
+        Ok(())
+    }
+
+    /// Writes the pair in the open transaction if it is due, and says whether it was. The
+    /// write lock is held.
+    fn record(&self, transaction: &Transaction, occasion: Occasion) -> rusqlite::Result<bool> {
+        if !self.with(|state, moment| state.time.is_due(moment, occasion)) {
+            return Ok(false);
+        }
+        self.meet(transaction)?;
+        let pair = self.with(|state, moment| state.time.write(moment));
+        write(transaction, pair).map(|()| true)
+    }
+
+    fn committed(&self) {
+        self.with(|state, _| state.time.committed());
+    }
+
+    /// Looks whether the clocks have drifted apart or other processes disagree, and writes
+    /// the pair then; not if another process has the write lock and `wait` says no.
+    pub(super) fn look(
+        &self,
+        transaction: &Transaction,
+        occasion: Occasion,
+        wait: impl FnMut() -> bool,
+    ) -> rusqlite::Result<()> {
+        self.meet(transaction)?;
+        if !self.with(|state, moment| state.time.is_due(moment, occasion)) {
+            return Ok(());
+        }
+        if !transaction.lock(wait)? {
+            return Ok(());
+        }
+        self.commit(transaction, occasion)
+    }
+
+    /// Commits the open transaction, with the pair in it if that is due.
+    fn commit(&self, transaction: &Transaction, occasion: Occasion) -> rusqlite::Result<()> {
+        let recorded = self.record(transaction, occasion)?;
+        transaction.command(Own::Commit)?;
+        if recorded {
+            self.committed();
+        }
+        Ok(())
+    }
+
+    /// Resets the wall time of the pair in a transaction of its own; `false` if another
+    /// process kept the write lock for as long as `wait` waited.
+    pub(super) fn heal(
+        &self,
+        transaction: &Transaction,
+        wait: impl FnMut() -> bool,
+    ) -> rusqlite::Result<bool> {
+        if !transaction.lock(wait)? {
+            return Ok(false);
+        }
+        self.meet(transaction)?;
+        let pair = self.with(|state, moment| state.time.reset_wall(moment));
+        write(transaction, pair)?;
+        transaction.command(Own::Commit)?;
+        self.committed();
+        Ok(true)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State, &Moment) -> T) -> T {
+        let mut state = self.state();
+        // Under the lock, so that moments come in their order.
+        let value = work(&mut state, &self.moment());
+        self.ahead.store(state.time.ahead(), Ordering::Relaxed);
+        value
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transaction {
+    /// Commits, and keeps the ledger's time on the way if that is due. The write lock is held.
+    pub(super) fn commit(&self, time: &StoreTime) -> rusqlite::Result<()> {
+        time.commit(self, Occasion::Commit)
+    }
+}
+
+fn read(transaction: &Transaction) -> rusqlite::Result<Option<Pair>> {
+    transaction.own(Own::ReadClock, |statement| {
+        statement.query_row([], read_pair).optional()
+    })
+}
+
+fn write(transaction: &Transaction, pair: Pair) -> rusqlite::Result<()> {
+    let boot = pair.anchor.map(|anchor| *anchor.boot.as_bytes());
+    let monotonic = pair.anchor.map(|anchor| anchor.monotonic);
+    transaction
+        .own(Own::WriteClock, |statement| {
+            statement.execute((pair.ledger.0, pair.wall.0, boot, monotonic))
+        })
+        .map(|_| ())
+}
+
+/// Begins a ledger's time, in the migration that brought it.
+pub(super) fn begin(connection: &Connection, moment: &Moment) -> rusqlite::Result<()> {
+    let pair = Pair::beginning(moment);
+    let boot = pair.anchor.map(|anchor| *anchor.boot.as_bytes());
+    let monotonic = pair.anchor.map(|anchor| anchor.monotonic);
+    connection
+        .execute(
+            WRITE_CLOCK,
+            (pair.ledger.0, pair.wall.0, boot, monotonic),
+        )
+        .map(|_| ())
+}
+
+/// Reads `ledger_time, wall_time, boot_id, boot_time`.
+fn read_pair(row: &Row<'_>) -> rusqlite::Result<Pair> {
+    let boot: Option<Vec<u8>> = row.get(2)?;
+    let monotonic: Option<i64> = row.get(3)?;
+    let boot = boot.and_then(|boot| boot.try_into().ok());
+    Ok(Pair {
+        ledger: Timestamp(row.get(0)?),
+        wall: Timestamp(row.get(1)?),
+        anchor: boot.zip(monotonic).map(|(boot, monotonic)| Anchor {
+            boot: BootId::from_bytes(boot),
+            monotonic,
+        }),
+    })
+}
+
+impl fmt::Debug for StoreTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreTime").finish_non_exhaustive()
+    }
+}
