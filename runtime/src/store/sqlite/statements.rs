@@ -26,6 +26,10 @@ pub(super) const READ_CLOCK: &str =
 pub(super) const WRITE_CLOCK: &str = "INSERT OR REPLACE INTO idempotent_clock \
      (id, ledger_time, wall_time, boot_id, boot_time) VALUES (1, ?1, ?2, ?3, ?4)";
 
+/// The one secret of a ledger's provider keys.
+pub(super) const MAKE_SECRET: &str =
+    "INSERT INTO idempotent_secret (id, secret, made_at) VALUES (1, ?1, ?2)";
+
 /// Copies of the log what can be copied without waiting for anybody.
 pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 
