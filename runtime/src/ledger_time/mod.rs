@@ -1,6 +1,6 @@
 //! The ledger's own time, which no jump of a wall clock moves. Pure.
 //!
-//! The ledger keeps a pair: its own time and the highest wall time ever counted. A process
+//! The ledger keeps a pair: its own time and the wall time up to which it counted. A process
 //! that has the ledger open goes on from there by its monotonic clock alone. The wall clock
 //! is asked once, at an opening, how long nobody had the ledger open; and not even then if
 //! the pair was written since the machine's start, since the monotonic clock tells it better.
@@ -38,7 +38,8 @@ const AT_CLOSE: i64 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) ledger: Timestamp,
-    /// The highest wall time that was ever counted.
+    /// Up to where wall time was counted: the highest that there was, and what has passed
+    /// since.
     pub(crate) wall: Timestamp,
     /// Where the process that wrote it was on its monotonic clock, if others can read that.
     pub(crate) anchor: Option<Anchor>,
@@ -138,6 +139,8 @@ pub(crate) struct LedgerTime {
     written: Option<Pair>,
     /// The pair in the ledger is to be replaced at the next occasion.
     is_unrecorded: bool,
+    /// By how much the wall clock was ahead of the pair when that was last told of.
+    told_of: i64,
     /// Until when on the monotonic clock this process decides nothing that others may have
     /// to take back, if its opening believed the wall clock.
     trial_ends: Option<i64>,
@@ -155,6 +158,7 @@ impl LedgerTime {
             known,
             known_since: moment.monotonic,
             written: None,
+            told_of: 0,
             is_unrecorded: found.is_none()
                 || known.anchor.map(|anchor| anchor.boot) != moment.boot
                 || (!is_certain && believed != 0),
@@ -223,12 +227,29 @@ impl LedgerTime {
             }
     }
 
+    /// By how many milliseconds the wall clock is ahead of where the pair and the monotonic
+    /// clock have it, or behind if it is negative; `None` if that is less than a minute, or
+    /// was told before.
+    pub(crate) fn jump(&mut self, moment: &Moment) -> Option<i64> {
+        let minute = milliseconds(MARGIN);
+        let gained = moment.wall.0.saturating_sub(self.known.wall.0);
+        let passed = self.now(moment).0.saturating_sub(self.known.ledger.0);
+        let jump = gained.saturating_sub(passed);
+        if jump.saturating_sub(self.told_of).saturating_abs() <= minute {
+            return None;
+        }
+        self.told_of = jump;
+        (minute < jump.saturating_abs()).then_some(jump)
+    }
+
     /// The pair to write, after the one in the ledger was met under the write lock.
     ///
     /// Its wall time goes on from the ledger's, never from one that the process remembers: it
-    /// may have been reset.
+    /// may have been reset. And it goes on as time does, as a clock does that is ahead of
+    /// this process's: what is counted into the ledger's time is not counted again.
     pub(crate) fn write(&mut self, moment: &Moment) -> Pair {
-        let wall = self.known.wall.max(moment.wall);
+        let passed = self.now(moment).0.saturating_sub(self.known.ledger.0);
+        let wall = later(self.known.wall, passed.max(0)).max(moment.wall);
         self.write_with(wall, moment)
     }
 
@@ -251,6 +272,9 @@ impl LedgerTime {
     pub(crate) fn committed(&mut self) {
         if let Some(pair) = self.written.take() {
             self.known_since = pair.ledger.0.saturating_sub(self.ahead);
+            if self.known.wall < pair.wall && 0 < self.told_of {
+                self.told_of = 0; // It is counted.
+            }
             self.known = pair;
             self.is_unrecorded = false;
         }

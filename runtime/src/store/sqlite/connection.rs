@@ -465,6 +465,31 @@ mod tests {
         assert_eq!(schema(&connection), KNOWN);
     }
 
+    /// Not as a receipt's, which a clock that was wrong may have stamped.
+    #[test]
+    fn the_time_of_a_ledger_that_is_migrated_begins_as_the_wall_clocks() {
+        let mut connection = ledger(&MIGRATIONS[..2]);
+        connection
+            .execute_batch(
+                "INSERT INTO idempotent_operations VALUES
+                 (NULL, x'00', 'k', 1, 1, 1, x'00', 97000000000, 98000000000, '1')",
+            )
+            .unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
+        let read = |sql| -> (i64, i64) {
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            connection.query_row(sql, (), row).unwrap()
+        };
+        assert_eq!(
+            read("SELECT ledger_time, wall_time FROM idempotent_clock"),
+            (NOW.wall.0, NOW.wall.0)
+        );
+        assert_eq!(
+            read("SELECT expires_at, forget_at FROM idempotent_receipts"),
+            (97_000_000_000, 98_000_000_000)
+        );
+    }
+
     /// Ids that a receipt refers to are given to nobody else, whoever lost their rows.
     #[test]
     fn a_migration_gives_no_id_again_that_a_receipt_refers_to() {

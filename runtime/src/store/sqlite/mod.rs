@@ -245,13 +245,13 @@ impl SqliteStore {
         pruned.unwrap_or_else(|executed| Err(not_run(executed)))
     }
 
-    /// Forgets the highest time of day that the ledger has counted, and begins anew with
-    /// what the clock shows now.
+    /// Forgets up to which time of day the ledger has counted, and begins anew with what the
+    /// clock shows now.
     ///
     /// The ledger has a time of its own, which goes on from what the wall clock gained while
     /// nobody had it open. After a process whose wall clock was far ahead, it has counted up
-    /// to there already: until the right time has come as far, no time counts in which no
-    /// process has the ledger open, so that results are kept, and keys refused, for longer.
+    /// to there already: before it comes to as much, no time counts in which no process has
+    /// the ledger open, so that results are kept, and keys refused, for longer.
     /// Call this once the clock is right. It changes no row and frees no key.
     ///
     /// It blocks the thread. A process whose clock is still ahead takes it back.

@@ -11,7 +11,9 @@ use std::{
 use crate::{
     ledger_time::Occasion,
     store::sqlite::{
-        Core, batch, checkpoint,
+        Core, batch,
+        call::unreadable,
+        checkpoint,
         prune::prune,
         queue::{Batch, Wake},
     },
@@ -135,18 +137,16 @@ impl Core {
         let Ok(mut writer) = self.writer.try_lock() else {
             return;
         };
-        let transaction = match writer.take(self) {
-            Ok(transaction) => transaction,
-            Err(error) => {
-                tracing::debug!(%error, "the ledger's time can't be read");
-                return;
-            }
-        };
-        // Another process that has the lock comes first; there is a next look.
-        let looked = self.time.look(&transaction, occasion, || false);
-        writer.put(self, transaction);
-        if let Err(error) = looked {
-            tracing::warn!(%error, "the ledger's time can't be kept");
+        let looked = writer.take(self).and_then(|transaction| {
+            // Another process that has the lock comes first; there is a next look.
+            let looked = self.time.look(&transaction, occasion, || false);
+            writer.put(self, transaction);
+            looked.map_err(unreadable)
+        });
+        if self.time.fails_anew(looked.is_err())
+            && let Err(error) = looked
+        {
+            tracing::warn!(%error, "the ledger's time can't be read or kept; trying again");
         }
     }
 
@@ -160,13 +160,39 @@ impl Core {
 mod tests {
     use std::time::SystemTime;
 
-    use crate::{
-        ManualClock, SqliteStore,
-        clock::Timestamp,
-    };
+    use crate::{Clock, ManualClock, SqliteStore, clock::Timestamp};
 
     use super::*;
     use crate::ledger_time::MARGIN;
+
+    #[test]
+    fn an_idle_store_writes_nothing_until_its_clocks_drift_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(24));
+        let options = SqliteStore::options().clock(clock.clone());
+        let path = folder.path().join("db");
+        let store = options.background_pruning(false).open(&path).unwrap();
+        let other = rusqlite::Connection::open(&path).unwrap();
+        let version = || -> i64 {
+            let version = other.query_row("PRAGMA data_version", (), |row| row.get(0));
+            version.unwrap()
+        };
+        let look = || store.owner.core.look_at_time(Occasion::Look);
+        let before = version();
+        for _ in 0..3 {
+            clock.advance(Duration::from_hours(1));
+            look();
+        }
+        clock.set_wall(clock.wall() + Duration::from_secs(5));
+        look();
+        assert_eq!(version(), before);
+        clock.set_wall(clock.wall() + Duration::from_millis(1));
+        look();
+        let drifted = version();
+        assert_ne!(drifted, before);
+        look();
+        assert_eq!(version(), drifted, "once");
+    }
 
     #[test]
     fn idle_passes_walk_the_whole_ledger() {

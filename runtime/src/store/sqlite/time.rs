@@ -1,7 +1,7 @@
 //! The ledger's time as the store keeps it: read and written beside everything else.
 
 use std::{
-    fmt,
+    fmt, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -34,6 +34,8 @@ struct State {
     time: LedgerTime,
     /// Whether the ledger was opened, and the time is its.
     is_open: bool,
+    /// Whether the last look failed.
+    fails: bool,
 }
 
 impl StoreTime {
@@ -46,6 +48,7 @@ impl StoreTime {
             state: Mutex::new(State {
                 time,
                 is_open: false,
+                fails: false,
             }),
         }
     }
@@ -105,6 +108,7 @@ impl StoreTime {
             return Ok(false);
         }
         self.meet(transaction)?;
+        self.tell_of_jumps();
         let pair = self.with(|state, moment| state.time.write(moment));
         write(transaction, pair).map(|()| true)
     }
@@ -122,6 +126,7 @@ impl StoreTime {
         wait: impl FnMut() -> bool,
     ) -> rusqlite::Result<()> {
         self.meet(transaction)?;
+        self.tell_of_jumps();
         if !self.with(|state, moment| state.time.is_due(moment, occasion)) {
             return Ok(());
         }
@@ -129,6 +134,11 @@ impl StoreTime {
             return Ok(());
         }
         self.commit(transaction, occasion)
+    }
+
+    /// Notes how a look went; whether it is the first that failed.
+    pub(super) fn fails_anew(&self, fails: bool) -> bool {
+        !mem::replace(&mut self.state().fails, fails) && fails
     }
 
     /// Commits the open transaction, with the pair in it if that is due.
@@ -157,6 +167,27 @@ impl StoreTime {
         transaction.command(Own::Commit)?;
         self.committed();
         Ok(true)
+    }
+
+    fn tell_of_jumps(&self) {
+        let Some(jump) = self.with(|state, moment| state.time.jump(moment)) else {
+            return;
+        };
+        let seconds = jump / 1_000;
+        if 0 < jump {
+            tracing::warn!(
+                seconds,
+                "the wall clock went ahead of the monotonic one; the ledger's time goes on as before"
+            );
+        } else {
+            tracing::warn!(
+                seconds,
+                "the wall clock is behind what the ledger has counted: time in which no process \
+                 has it open doesn't count before it comes to as much; if the clock is right, \
+                 call \
+                 `SqliteStore::reset_wall_time`"
+            );
+        }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State, &Moment) -> T) -> T {
@@ -201,10 +232,7 @@ pub(super) fn begin(connection: &Connection, moment: &Moment) -> rusqlite::Resul
     let boot = pair.anchor.map(|anchor| *anchor.boot.as_bytes());
     let monotonic = pair.anchor.map(|anchor| anchor.monotonic);
     connection
-        .execute(
-            WRITE_CLOCK,
-            (pair.ledger.0, pair.wall.0, boot, monotonic),
-        )
+        .execute(WRITE_CLOCK, (pair.ledger.0, pair.wall.0, boot, monotonic))
         .map(|_| ())
 }
 
