@@ -121,7 +121,9 @@ impl InvalidArguments {
             write(&mut line, detail);
         }
         if self.more != 0 {
-            line.push_str(&format!("; and {} more", self.more));
+            line.push_str("; and ");
+            line.push_str(&self.more.to_string());
+            line.push_str(" more");
         }
         line
     }
