@@ -141,7 +141,6 @@ impl World {
             Step::Fail(which, happened) => self.fail(which, happened),
             // It would be counted when a clock that is ahead comes back.
             Step::Heal(which) if self.walls[0] == self.walls[1] => self.heal(which),
-            Step::Heal(_) => (),
             Step::Pass(milliseconds) if self.lives() => {
                 for _ in 0..=milliseconds / LONGEST_PASS {
                     self.pass(milliseconds.min(LONGEST_PASS));
@@ -159,9 +158,8 @@ impl World {
                     }
                 }
             }
-            Step::Jump(_) => (),
             Step::JumpOf(which, by) if self.processes[which].is_some() => self.walls[which] += by,
-            Step::JumpOf(..) => (),
+            Step::Heal(_) | Step::Jump(_) | Step::JumpOf(..) => (),
             Step::OpenWrong(which, by) => {
                 if self.processes[which].is_none() && self.lives() {
                     self.walls[which] += by;
