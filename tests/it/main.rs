@@ -28,6 +28,7 @@ mod listing;
 mod mcp;
 mod mcp_external;
 mod no_answer;
+mod old_ledger;
 mod outbox;
 mod pace;
 mod process;
