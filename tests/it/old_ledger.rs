@@ -354,7 +354,7 @@ async fn the_receipts_of_an_old_file_are_replayed_byte_for_byte() {
         assert_succeeded(&reply, true);
         assert_eq!(reply.result().unwrap().get(), recorded(name), "{name}");
         let arguments: Value = serde_json::from_str(arguments).unwrap();
-        let key = IdempotencyKey::new(&key(name)).unwrap();
+        let key = IdempotencyKey::new(key(name)).unwrap();
         if version == 1 {
             let typed = tools.call_typed::<first::label>(&ada, &key, &arguments);
             assert!(typed.await.unwrap().replayed, "{name}");

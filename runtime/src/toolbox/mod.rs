@@ -45,7 +45,7 @@ use crate::{
     },
     reply::{Reply, describe::ToolDescription, rejection::Rejection, validate::ReplyCheck},
     request::{
-        arguments::{InvalidArgument, as_object, fingerprint::Fingerprint},
+        arguments::{InvalidArguments, as_object, fingerprint::Fingerprint},
         caller::Caller,
         carrier::{CarriedKeys, KeyPlace},
         key::IdempotencyKey,
@@ -321,7 +321,7 @@ impl Inner {
         group: &'a Group,
         asked: &'a Version,
         arguments: &'a Map<String, Value>,
-        prepared: Result<Fingerprint, Vec<InvalidArgument>>,
+        prepared: Result<Fingerprint, InvalidArguments>,
         stored: Stored,
         call: ExternalCall<'a>,
     ) -> BoxFuture<'a, Result<Reply, Rejection>> {
@@ -347,7 +347,7 @@ fn replay(
     group: &Group,
     asked: &Version,
     arguments: &Map<String, Value>,
-    prepared: Result<Fingerprint, Vec<InvalidArgument>>,
+    prepared: Result<Fingerprint, InvalidArguments>,
     receipt: Receipt,
 ) -> Result<Reply, Rejection> {
     let Some(executed) = group.version(receipt.version) else {

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::{
     clock::{Clock, Timestamp},
     effect::{external::tool::ExternalTool, failure::Failure},
+    finite,
     operation::{
         id::OperationId,
         identity::Identity,
@@ -16,7 +17,7 @@ use crate::{
         state::{Operation, Origin},
     },
     request::{
-        arguments::{CompiledArguments, as_object},
+        arguments::{CompiledArguments, InvalidArguments, as_object},
         authorize::{AnswerBy, Asked, Authorizer, Refused},
         caller::Caller,
         key::IdempotencyKey,
@@ -88,19 +89,25 @@ impl Outbox {
         let tool = &destination.tool;
         let key = IdempotencyKey::new(key)
             .map_err(|error| Failure::new("invalid_key", error.to_string()))?;
-        let unfit = || {
+        // The paths alone: whoever called the handler may know nothing of these arguments.
+        let unfit = |invalid: InvalidArguments| {
+            let paths = invalid.paths();
             Failure::new(
                 "invalid_arguments",
-                format!("the arguments don't fit the schema of `{name}:v{version}`"),
+                format!("the arguments don't fit the schema of `{name}:v{version}` at {paths}"),
             )
+            .with_source(invalid.text())
         };
-        let arguments: Value = serde_json::to_value(arguments).map_err(|_| unfit())?;
-        let arguments = as_object(arguments).map_err(|_| unfit())?;
+        let arguments = finite::to_value(arguments).map_err(|error| {
+            Failure::new(
+                "invalid_arguments",
+                format!("the arguments for `{name}:v{version}` can't be written as JSON"),
+            )
+            .with_source(error)
+        })?;
+        let arguments = as_object(arguments).map_err(unfit)?;
         let tags = self.ask(enqueuer, &tool.name, version, &arguments)?;
-        let prepared = destination
-            .arguments
-            .prepare(&arguments)
-            .map_err(|_| unfit())?;
+        let prepared = destination.arguments.prepare(&arguments).map_err(unfit)?;
         let now = enqueuer.now;
         let new = NewOperation {
             identity: Identity::new(enqueuer.caller.scope(), &tool.name, key),
