@@ -101,8 +101,10 @@ pub struct Limits {
     /// Connections at a time whose requests have a valid token; more wait for a place.
     pub connections: usize,
     /// Connections at a time that have sent no valid token yet; if more come, the oldest is
-    /// closed.
+    /// closed, or waited for if it is too new.
     pub strangers: usize,
+    /// For how long a connection without a valid token is not closed for a newer one.
+    pub spared: Duration,
     /// How long a client may take to send a valid token, and how long one that has sent it
     /// waits for a place.
     pub entering: Duration,
@@ -117,7 +119,8 @@ impl Default for Limits {
             body: 256 * 1024,
             reading: Duration::from_secs(10),
             connections: 512,
-            strangers: 64,
+            strangers: 256,
+            spared: Duration::from_millis(250),
             entering: Duration::from_secs(5),
             ending: Duration::from_secs(40),
         }
@@ -196,7 +199,7 @@ impl Server {
             config,
             limits,
         } = self;
-        let admission = Admission::new(limits.connections, limits.strangers, limits.entering);
+        let admission = Admission::new(limits);
         let graceful = GracefulShutdown::new();
         let mut protocol = http1::Builder::new();
         protocol
@@ -205,12 +208,16 @@ impl Server {
 
         let mut end = std::pin::pin!(end);
         loop {
+            let accept = async {
+                let accepted = listener.accept().await?;
+                Ok::<_, std::io::Error>((accepted, admission.enter().await))
+            };
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = accept => accepted,
                 () = &mut end => break,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, entrant) = match accepted {
+                Ok(((stream, _), entrant)) => (stream, entrant),
                 Err(error) => {
                     // The client has gone, or no file descriptor is left until one ends.
                     tracing::warn!(%error, "a connection can't be accepted");
@@ -218,7 +225,6 @@ impl Server {
                     continue;
                 }
             };
-            let entrant = admission.enter();
             let endpoint = endpoint.clone().layer(Extension(Arc::clone(&entrant)));
             let service = TowerToHyperService::new(endpoint);
             let connection = protocol.serve_connection(TokioIo::new(stream), service);
