@@ -64,6 +64,7 @@ pub use request::{
     carrier::CarriedKeys,
     key::{IdempotencyKey, InvalidKey},
     scope::{EmptyScope, Scope, ScopeBuilder},
+    tags::Tags,
 };
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{
@@ -95,6 +96,7 @@ mod ledger_time;
 #[cfg(feature = "rmcp")]
 pub mod mcp;
 mod operation;
+mod panics;
 mod reply;
 mod request;
 mod store;

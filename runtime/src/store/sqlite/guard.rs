@@ -18,6 +18,7 @@ use rusqlite::{
 };
 
 use crate::{
+    clock::Clock,
     effect::failure::Failure,
     store::sqlite::{statements::SAVEPOINT_PREFIX, time::StoreTime},
 };
@@ -176,6 +177,11 @@ impl Guard {
     /// The store's time.
     pub(crate) fn time(&self) -> &StoreTime {
         &self.time
+    }
+
+    /// The store's clocks.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        self.time.clock()
     }
 
     /// The time by the store's monotonic clock.
