@@ -7,4 +7,5 @@ pub(crate) mod carrier;
 pub(crate) mod contract;
 pub(crate) mod json_schema;
 pub(crate) mod key;
+pub(crate) mod registered;
 pub(crate) mod scope;

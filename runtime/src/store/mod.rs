@@ -12,7 +12,10 @@ use crate::{
         state::Refusal,
         stored::Stored,
     },
-    request::contract::Contract,
+    request::{
+        contract::Contract,
+        registered::{CheckContract, Registered},
+    },
 };
 
 #[cfg(feature = "sqlite")]
@@ -48,15 +51,16 @@ pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// The clock that the store was opened with.
     fn clock(&self) -> &Arc<dyn Clock>;
 
-    /// Records the contracts in one transaction and returns their rows' ids, in order.
+    /// Records the contracts in one transaction and returns them in order. A store registers
+    /// one again that its ledger has lost.
     ///
     /// `check` is given the stored form of each contract that the ledger knows and the
     /// current one; its error leaves the ledger as it was.
     fn register(
         &self,
-        contracts: &[Contract],
-        check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), crate::BuildError>,
-    ) -> Result<Vec<i64>, crate::BuildError>;
+        contracts: Vec<Contract>,
+        check: CheckContract,
+    ) -> Result<Vec<Arc<Registered>>, crate::BuildError>;
 
     /// Refuses a call that this thread makes from inside a handler: it would wait for itself.
     fn refuse_reentry(&self) -> Result<(), StoreError>;
@@ -86,11 +90,11 @@ pub(crate) type Decide = Box<dyn Fn(&mut Record) -> Result<(), Refusal> + Send +
 pub(crate) type Decided = Result<Record, (Refusal, Record)>;
 
 /// An operation that a worker has to look at.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Due {
     pub(crate) operation_id: OperationId,
-    /// The row of its contract.
-    pub(crate) contract_id: i64,
+    pub(crate) tool: Box<str>,
+    pub(crate) version: u32,
     pub(crate) place: DuePlace,
 }
 

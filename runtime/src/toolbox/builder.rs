@@ -41,6 +41,7 @@ use crate::{
         caller::Caller,
         carrier::KeyPlace,
         contract::{Contract, breaking_changes},
+        registered::Registered,
     },
     store::{Backend, Store, StoreHandle},
     tool::{
@@ -238,15 +239,13 @@ fn build(
             )
         })
         .collect();
-    let mut contract_ids = backend
-        .register(&contracts, &|stored, current| {
-            check_contract(stored, current)
-        })?
+    let mut registered = backend
+        .register(contracts, check_contract)?
         .into_iter();
 
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
-        let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
+        let versions = versions.into_values().zip(registered.by_ref()).collect();
         if let Some(group) = group(name, versions, authorizer, key_place)? {
             groups.insert(Arc::clone(&group.name), group);
         }
@@ -419,10 +418,10 @@ fn check_contract(stored: &Value, current: &Contract) -> Result<(), BuildError> 
     Err(BuildError::ContractChanged { operation, changes })
 }
 
-/// The versions of one operation, ascending, with the ids of their contracts.
+/// The versions of one operation, ascending, with their contracts.
 fn group(
     name: &str,
-    mut versions: Vec<(Compiled, i64)>,
+    mut versions: Vec<(Compiled, Arc<Registered>)>,
     authorizer: Option<&Authorizer>,
     key_place: KeyPlace,
 ) -> Result<Option<Group>, BuildError> {
@@ -431,7 +430,7 @@ fn group(
         .map(|(tool, _)| tool.result.schema())
         .collect();
     let output_schema = schema::output(&results);
-    let Some((highest, contract_id)) = versions.pop() else {
+    let Some((highest, contract)) = versions.pop() else {
         return Ok(None);
     };
 
@@ -465,22 +464,26 @@ fn group(
             output_schema,
             annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
         },
-        highest: version(&name, highest, contract_id)?,
+        highest: version(&name, highest, contract)?,
         older: versions
             .into_iter()
-            .map(|(tool, id)| version(&name, tool, id))
+            .map(|(tool, contract)| version(&name, tool, contract))
             .collect::<Result<_, _>>()?,
         name,
     }))
 }
 
-fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version, BuildError> {
+fn version(
+    name: &Arc<str>,
+    tool: Compiled,
+    contract: Arc<Registered>,
+) -> Result<Version, BuildError> {
     let declaration = tool.declaration;
     let max_result = usize::try_from(declaration.max_result).unwrap_or(usize::MAX);
     let kind = match (tool.effect, declaration.external) {
         (Effect::Transactional(effect), None) => Kind::Transactional(Arc::new(TransactionalTool {
             version: declaration.version,
-            contract_id,
+            contract,
             retention: declaration.retention,
             tombstone: declaration.tombstone,
             max_result,
@@ -496,7 +499,7 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
             })?,
             name: Arc::clone(name),
             version: declaration.version,
-            contract_id,
+            contract,
             retention: declaration.retention,
             tombstone: declaration.tombstone,
             deadline: declaration.deadline,

@@ -99,7 +99,7 @@ impl Outbox {
         Ok(NewOperation {
             identity: Identity::new(caller.scope(), &tool.name, key),
             version,
-            contract_id: tool.contract_id,
+            contract: Arc::clone(&tool.contract),
             fingerprint: prepared.fingerprint,
             request: prepared.arguments.to_string().into(),
             operation_id: OperationId::generate(),

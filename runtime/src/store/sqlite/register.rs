@@ -1,59 +1,43 @@
 //! The contracts that the ledger knows.
 
-use rusqlite::{Connection, OptionalExtension};
+use std::sync::Arc;
+
+use rusqlite::OptionalExtension;
 
 use crate::{
     BuildError,
     effect::tx::Transaction,
-    request::contract::Contract,
+    request::{
+        contract::Contract,
+        registered::{CheckContract, Registered},
+    },
     store::{
         StoreError,
         sqlite::{
             Core,
             call::unreadable,
             own::Own,
-            statements::{FIND_CONTRACT, FIND_TOOL, INSERT_TOOL, UPSERT_CONTRACT},
+            statements::{INSERT_TOOL, UPSERT_CONTRACT},
+            writer::Memo,
         },
     },
 };
 
-/// Versions end below this: they have at most nine digits.
-const VERSION_BITS: u32 = 30;
-
-/// Where a contract is kept. As one number it is the id that the core hands around, from
-/// which a call's tool is known without a look-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ContractRow {
-    pub(super) tool: i64,
-    pub(super) version: u32,
-}
-
-impl ContractRow {
-    pub(super) fn id(self) -> i64 {
-        (self.tool << VERSION_BITS) | i64::from(self.version)
-    }
-
-    pub(super) fn from_id(id: i64) -> Self {
-        let version = id & ((1 << VERSION_BITS) - 1);
-        Self {
-            tool: id >> VERSION_BITS,
-            version: u32::try_from(version).unwrap_or(u32::MAX),
-        }
-    }
-}
-
-type Check<'a> = &'a dyn Fn(&serde_json::Value, &Contract) -> Result<(), BuildError>;
-
 /// Records the contracts, in one transaction if any of them is new.
 pub(super) fn register(
     core: &Core,
+    memo: &mut Memo,
     transaction: &Transaction,
-    contracts: &[Contract],
-    check: Check<'_>,
-) -> Result<Vec<i64>, BuildError> {
+    contracts: Vec<Contract>,
+    check: CheckContract,
+) -> Result<Vec<Arc<Registered>>, BuildError> {
+    let contracts: Vec<_> = contracts
+        .into_iter()
+        .map(|contract| Arc::new(Registered::new(contract, check)))
+        .collect();
     // A server that starts while another one writes needs no lock if nothing is new.
-    if let Some(ids) = known(transaction.connection(), contracts, check)? {
-        return Ok(ids);
+    if are_known(core, memo, transaction, &contracts)? {
+        return Ok(contracts);
     }
     let deadline = core
         .clock
@@ -61,114 +45,158 @@ pub(super) fn register(
         .saturating_add(core.opener.options.budget);
     let locked = transaction
         .lock(|| core.clock.monotonic() < deadline)
-        .map_err(|error| BuildError::Store(unreadable(error)))?;
+        .map_err(store)?;
     if !locked {
         return Err(BuildError::Store(
             StoreError::new("another process keeps the database locked; end it, or build again")
                 .retryable(),
         ));
     }
-    let ids = record(transaction.connection(), contracts, check)?;
+    memo.confirm_locked(core, transaction)
+        .map_err(BuildError::Store)?;
+    for contract in &contracts {
+        record(transaction, contract)?;
+    }
+    core.check_files().map_err(BuildError::Store)?;
+    transaction.command(Own::Commit).map_err(store)?;
+    core.check_files().map_err(BuildError::Store)?;
+    Ok(contracts)
+}
+
+/// Whether every contract is recorded as it is now.
+fn are_known(
+    core: &Core,
+    memo: &mut Memo,
+    transaction: &Transaction,
+    contracts: &[Arc<Registered>],
+) -> Result<bool, BuildError> {
+    let before = core.watch.before();
+    transaction.command(Own::Begin).map_err(store)?;
+    // Its first look is the transaction's first read.
+    let known = look(transaction, contracts);
+    memo.confirm(core, transaction, Some(before))
+        .map_err(store)?
+        .map_err(BuildError::Store)?;
+    core.check_files().map_err(BuildError::Store)?;
+    transaction.command(Own::Rollback).map_err(store)?;
+    known
+}
+
+fn look(transaction: &Transaction, contracts: &[Arc<Registered>]) -> Result<bool, BuildError> {
+    for contract in contracts {
+        match find(transaction, contract)? {
+            Found::Same(_) => (),
+            // New, or changed in a way that is checked under the lock.
+            Found::Other(..) | Found::Nothing(_) => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// The tool's id if the ledger has the contract as it is; `None` if it is to be recorded
+/// under the write lock.
+pub(super) fn locate(
+    transaction: &Transaction,
+    contract: &Registered,
+) -> Result<Option<i64>, StoreError> {
+    match find(transaction, contract).map_err(differs)? {
+        Found::Same(tool) => Ok(Some(tool)),
+        Found::Other(..) | Found::Nothing(_) => Ok(None),
+    }
+}
+
+/// The tool's id. The write lock is held: a contract that is missing or may be changed is
+/// recorded.
+pub(super) fn ensure(transaction: &Transaction, contract: &Registered) -> Result<i64, StoreError> {
+    record(transaction, contract).map_err(differs)
+}
+
+/// What is said of a contract that can't be registered again.
+fn differs(error: BuildError) -> StoreError {
+    match error {
+        BuildError::Store(error) => error,
+        other => StoreError::new(
+            "the ledger has another contract of this tool than the one that this process was \
+             built with, as after a restore; start the version that fits the ledger, or restore \
+             a later copy",
+        )
+        .caused_by(other),
+    }
+}
+
+/// Records a contract, unless the ledger has one that it may not take the place of.
+fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, BuildError> {
+    let tool = match find(transaction, contract)? {
+        Found::Same(tool) => return Ok(tool),
+        Found::Other(tool, stored) => {
+            (contract.check)(&stored, &contract.contract)?;
+            tool
+        }
+        Found::Nothing(Some(tool)) => tool,
+        Found::Nothing(None) => {
+            let connection = transaction.connection();
+            connection
+                .execute(INSERT_TOOL, [&contract.contract.tool])
+                .map_err(store)?;
+            connection.last_insert_rowid()
+        }
+    };
     transaction
-        .command(Own::Commit)
-        .map_err(|error| BuildError::Store(unreadable(error)))?;
-    Ok(ids)
-}
-
-/// The ids if every contract is recorded as it is now.
-fn known(
-    connection: &Connection,
-    contracts: &[Contract],
-    check: Check<'_>,
-) -> Result<Option<Vec<i64>>, BuildError> {
-    let mut ids = Vec::with_capacity(contracts.len());
-    for contract in contracts {
-        let Some(tool) = find_tool(connection, &contract.tool)? else {
-            return Ok(None);
-        };
-        let row = ContractRow {
-            tool,
-            version: contract.version,
-        };
-        match find(connection, row)? {
-            Some(stored) if stored == contract.json => check(&stored, contract)?,
-            _ => return Ok(None), // New, or changed in a way that is checked under the lock.
-        }
-        ids.push(row.id());
-    }
-    Ok(Some(ids))
-}
-
-fn record(
-    connection: &Connection,
-    contracts: &[Contract],
-    check: Check<'_>,
-) -> Result<Vec<i64>, BuildError> {
-    let mut ids = Vec::with_capacity(contracts.len());
-    for contract in contracts {
-        let known = find_tool(connection, &contract.tool)?;
-        let tool = known.map_or_else(|| record_tool(connection, &contract.tool), Ok)?;
-        let row = ContractRow {
-            tool,
-            version: contract.version,
-        };
-        if let Some(stored) = find(connection, row)? {
-            check(&stored, contract)?;
-        }
-        connection
-            .execute(
-                UPSERT_CONTRACT,
-                (tool, contract.version, contract.json.to_string()),
-            )
-            .map_err(store)?;
-        ids.push(row.id());
-    }
-    Ok(ids)
-}
-
-fn record_tool(connection: &Connection, name: &str) -> Result<i64, BuildError> {
-    connection.execute(INSERT_TOOL, [name]).map_err(store)?;
-    Ok(connection.last_insert_rowid())
-}
-
-fn find_tool(connection: &Connection, name: &str) -> Result<Option<i64>, BuildError> {
-    connection
-        .query_row(FIND_TOOL, [name], |row| row.get(0))
-        .optional()
-        .map_err(store)
-}
-
-fn find(
-    connection: &Connection,
-    row: ContractRow,
-) -> Result<Option<serde_json::Value>, BuildError> {
-    let text: Option<String> = connection
-        .query_row(FIND_CONTRACT, (row.tool, row.version), |row| row.get(0))
-        .optional()
+        .connection()
+        .execute(
+            UPSERT_CONTRACT,
+            (tool, contract.contract.version, &contract.text),
+        )
         .map_err(store)?;
-    text.map(|text| serde_json::from_str(&text))
-        .transpose()
-        .map_err(|error| {
-            let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
-            BuildError::Store(StoreError::new(what).caused_by(error))
+    Ok(tool)
+}
+
+/// What the ledger has of a contract.
+enum Found {
+    /// The same, and the tool's id.
+    Same(i64),
+    /// Another one, in its stored form.
+    Other(i64, serde_json::Value),
+    /// None; and the tool's id, if it has other versions of it.
+    Nothing(Option<i64>),
+}
+
+fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, BuildError> {
+    let Contract {
+        tool: name,
+        version,
+        json,
+    } = &contract.contract;
+    let tool: Option<i64> = transaction
+        .own(Own::FindTool, |find| {
+            find.query_row([name], |row| row.get(0)).optional()
         })
+        .map_err(store)?;
+    let Some(tool) = tool else {
+        return Ok(Found::Nothing(None));
+    };
+    let stored: Option<String> = transaction
+        .own(Own::FindContract, |find| {
+            find.query_row((tool, version), |row| row.get(0)).optional()
+        })
+        .map_err(store)?;
+    let Some(stored) = stored else {
+        return Ok(Found::Nothing(Some(tool)));
+    };
+    if stored == contract.text {
+        return Ok(Found::Same(tool));
+    }
+    let stored = serde_json::from_str(&stored).map_err(|error| {
+        let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
+        BuildError::Store(StoreError::new(what).caused_by(error))
+    })?;
+    Ok(if stored == *json {
+        Found::Same(tool)
+    } else {
+        Found::Other(tool, stored)
+    })
 }
 
 fn store(error: rusqlite::Error) -> BuildError {
     BuildError::Store(unreadable(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_contract_row_survives_its_id() {
-        for tool in [1, 2, 1_000_000] {
-            for version in [1, 2, 999_999_999] {
-                let row = ContractRow { tool, version };
-                assert_eq!(ContractRow::from_id(row.id()), row);
-            }
-        }
-    }
 }
