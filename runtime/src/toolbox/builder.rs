@@ -239,9 +239,7 @@ fn build(
             )
         })
         .collect();
-    let mut registered = backend
-        .register(contracts, check_contract)?
-        .into_iter();
+    let mut registered = backend.register(contracts, check_contract)?.into_iter();
 
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {

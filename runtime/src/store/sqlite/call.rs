@@ -192,13 +192,11 @@ impl<'a> Place<'a> {
     fn of(memo: &mut Memo, tx: &'a Tx) -> rusqlite::Result<Result<Self, StoreError>> {
         let identity = &tx.call.identity;
         let scope = memo.find_scope(tx, &identity.scope)?;
-        Ok(memo
-            .find_tool(tx, &tx.call.tool.contract)
-            .map(|tool| Self {
-                key: LedgerKey::from(&identity.key),
-                scope,
-                tool,
-            }))
+        Ok(memo.find_tool(tx, &tx.call.tool.contract).map(|tool| Self {
+            key: LedgerKey::from(&identity.key),
+            scope,
+            tool,
+        }))
     }
 }
 

@@ -43,9 +43,10 @@ impl Memo {
             cookie.query_row([], |row| row.get(0))
         })?;
         if self.schema_cookie != Some(cookie) {
-            self.ledger_objects = transaction
-                .connection()
-                .query_row(LEDGER_OBJECTS, [], |row| row.get(0))?;
+            self.ledger_objects =
+                transaction
+                    .connection()
+                    .query_row(LEDGER_OBJECTS, [], |row| row.get(0))?;
             self.schema_cookie = Some(cookie);
         }
         self.learn_in(generation);

@@ -113,7 +113,11 @@ pub(crate) fn enqueue(
     let rowid = connection.last_insert_rowid();
     let found = transaction.guard().outside(|| {
         // A handler's: what it registers may be rolled back, so it is not remembered.
-        if new.contract.tool(transaction.guard().generation()).is_none() {
+        if new
+            .contract
+            .tool(transaction.guard().generation())
+            .is_none()
+        {
             register::ensure(transaction, &new.contract)?;
         }
         let found = accept(connection, new)?;
@@ -176,10 +180,7 @@ struct Known {
     ended_without_effect: bool,
 }
 
-fn find(
-    connection: &Connection,
-    identity: &Identity,
-) -> Result<Option<Stored>, StoreError> {
+fn find(connection: &Connection, identity: &Identity) -> Result<Option<Stored>, StoreError> {
     connection
         .query_row(
             FIND_IDENTITY,

@@ -76,9 +76,7 @@ mod places {
                 files: files.into_iter().map(known).collect::<Option<Vec<_>>>()?,
                 seen: Mutex::new(None),
                 // SQLite has followed links; a URI is no path.
-                link: (path != database)
-                    .then(|| known(path.to_owned()))
-                    .flatten(),
+                link: (path != database).then(|| known(path.to_owned())).flatten(),
             })
         }
 
@@ -118,9 +116,8 @@ mod places {
                 return false;
             };
             let latest = self.modified.max(self.changed).0;
-            u64::try_from(latest).is_ok_and(|latest| {
-                Duration::from_secs(latest).saturating_add(SETTLED) < now
-            })
+            u64::try_from(latest)
+                .is_ok_and(|latest| Duration::from_secs(latest).saturating_add(SETTLED) < now)
         }
     }
 

@@ -59,8 +59,7 @@ impl Backend for Owner {
         let mut guard = core.writer();
         let writer = &mut *guard;
         let transaction = writer.take(core).map_err(BuildError::Store)?;
-        let registered =
-            register::register(core, &mut writer.memo, &transaction, contracts, check);
+        let registered = register::register(core, &mut writer.memo, &transaction, contracts, check);
         writer.put(core, transaction);
         registered
     }

@@ -250,9 +250,7 @@ impl Watch {
             (Kind::Watched { index, .. }, Some(Before(before))) => {
                 let now = index.header();
                 match now {
-                    Some(now) if self.left.is(&now) => {
-                        self.left.generation.load(Ordering::Acquire)
-                    }
+                    Some(now) if self.left.is(&now) => self.left.generation.load(Ordering::Acquire),
                     _ => {
                         let generation = self.left.raise();
                         // Nothing was published between, so this is the snapshot.
