@@ -6,6 +6,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     effect::{external::outbox::Outbox, failure::Failure},
+    finite::Unwritable,
     operation::{
         id::OperationId,
         identity::Identity,
@@ -13,7 +14,7 @@ use crate::{
     },
     reply::validate::ResultValidator,
     request::{
-        arguments::InvalidArgument, arguments::fingerprint::Fingerprint, caller::Caller,
+        arguments::InvalidArguments, arguments::fingerprint::Fingerprint, caller::Caller,
         registered::Registered,
     },
     store::StoreError,
@@ -56,7 +57,7 @@ pub(crate) struct TransactionalCall {
 #[derive(Debug)]
 pub(crate) enum RunError {
     /// The arguments' type refuses what its schema allows.
-    InvalidArguments(Vec<InvalidArgument>),
+    InvalidArguments(InvalidArguments),
     /// The handler failed, or its result can't be retained.
     Failed(Failure),
 }
@@ -111,20 +112,14 @@ impl RunError {
     /// The arguments' own type refused them.
     pub(crate) fn refused(_error: &serde_json::Error) -> Self {
         // The error's text may quote the value, so only the fact is told.
-        Self::InvalidArguments(vec![InvalidArgument {
-            path: String::new(),
-            message: "the arguments fit the schema, but the tool's own type refuses them".into(),
-        }])
+        Self::InvalidArguments(InvalidArguments::one(
+            "",
+            "the arguments fit the schema, but the tool's own type refuses them",
+        ))
     }
 
     /// The result can't be written as JSON.
-    pub(crate) fn unserializable(error: serde_json::Error) -> Self {
-        Self::Failed(
-            Failure::new(
-                "result_not_serializable",
-                "the tool's result can't be written as JSON",
-            )
-            .with_source(error),
-        )
+    pub(crate) fn unwritable(error: Unwritable) -> Self {
+        Self::Failed(Failure::unwritable_result(error))
     }
 }

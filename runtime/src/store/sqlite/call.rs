@@ -125,8 +125,9 @@ pub(super) fn run(
     }
     if place.tool.is_none() {
         match memo.ensure_tool(tx, &tx.call.tool.contract) {
-            Ok(tool) => place.tool = Some(tool),
-            Err(differs) => return End::Undone(Executed::Storage(differs)),
+            Ok(Ok(tool)) => place.tool = Some(tool),
+            Ok(Err(differs)) => return End::Undone(Executed::Storage(differs)),
+            Err(error) => return failed(tx, error),
         }
     }
     if !job.ticket.begin() {
@@ -192,11 +193,13 @@ impl<'a> Place<'a> {
     fn of(memo: &mut Memo, tx: &'a Tx) -> rusqlite::Result<Result<Self, StoreError>> {
         let identity = &tx.call.identity;
         let scope = memo.find_scope(tx, &identity.scope)?;
-        Ok(memo.find_tool(tx, &tx.call.tool.contract).map(|tool| Self {
-            key: LedgerKey::from(&identity.key),
-            scope,
-            tool,
-        }))
+        Ok(memo
+            .find_tool(tx, &tx.call.tool.contract)?
+            .map(|tool| Self {
+                key: LedgerKey::from(&identity.key),
+                scope,
+                tool,
+            }))
     }
 }
 

@@ -118,7 +118,8 @@ pub(crate) fn enqueue(
             .tool(transaction.guard().generation())
             .is_none()
         {
-            register::ensure(transaction, &new.contract)?;
+            register::ensure(transaction, &new.contract)
+                .or_else(|refused| Err(refused.again().unwrap_or_else(unreadable)))?;
         }
         let found = accept(connection, new)?;
         let known = match &found {

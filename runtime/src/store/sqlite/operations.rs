@@ -189,7 +189,9 @@ fn inside<T>(
     }
     memo.confirm_locked(core, transaction).map_err(Lost::No)?;
     if let Some(contract) = contract {
-        memo.ensure_tool(transaction, contract).map_err(Lost::No)?;
+        memo.ensure_tool(transaction, contract)
+            .map_err(|error| Lost::No(unreadable(error)))?
+            .map_err(Lost::No)?;
     }
     let value = work(transaction.connection()).map_err(Lost::No)?;
     if !ticket.seal() {

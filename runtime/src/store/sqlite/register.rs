@@ -98,8 +98,8 @@ fn look(transaction: &Transaction, contracts: &[Arc<Registered>]) -> Result<bool
 pub(super) fn locate(
     transaction: &Transaction,
     contract: &Registered,
-) -> Result<Option<i64>, StoreError> {
-    match find(transaction, contract).map_err(differs)? {
+) -> Result<Option<i64>, Refused> {
+    match find(transaction, contract)? {
         Found::Same(tool) => Ok(Some(tool)),
         Found::Other(..) | Found::Nothing(_) => Ok(None),
     }
@@ -107,29 +107,51 @@ pub(super) fn locate(
 
 /// The tool's id. The write lock is held: a contract that is missing or may be changed is
 /// recorded.
-pub(super) fn ensure(transaction: &Transaction, contract: &Registered) -> Result<i64, StoreError> {
-    record(transaction, contract).map_err(differs)
+pub(super) fn ensure(transaction: &Transaction, contract: &Registered) -> Result<i64, Refused> {
+    record(transaction, contract)
 }
 
-/// What is said of a contract that can't be registered again.
-fn differs(error: BuildError) -> StoreError {
-    match error {
-        BuildError::Store(error) => error,
-        other => StoreError::new(
-            "the ledger has another contract of this tool than the one that this process was \
-             built with, as after a restore; start the version that fits the ledger, or restore \
-             a later copy",
-        )
-        .caused_by(other),
+/// Why a contract is not registered.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// A statement failed.
+    Database(rusqlite::Error),
+    /// The ledger has one that it may not take the place of, or that can't be read.
+    Contract(BuildError),
+}
+
+impl From<Refused> for BuildError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Database(error) => store(error),
+            Refused::Contract(error) => error,
+        }
+    }
+}
+
+impl Refused {
+    /// What is said where it was registered before: a failed statement, or a ledger that was
+    /// put back.
+    pub(super) fn again(self) -> rusqlite::Result<StoreError> {
+        match self {
+            Self::Database(error) => Err(error),
+            Self::Contract(BuildError::Store(error)) => Ok(error),
+            Self::Contract(other) => Ok(StoreError::new(
+                "the ledger has another contract of this tool than the one that this process was \
+                 built with, as after a restore; start the version that fits the ledger, or \
+                 restore a later copy",
+            )
+            .caused_by(other)),
+        }
     }
 }
 
 /// Records a contract, unless the ledger has one that it may not take the place of.
-fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, BuildError> {
+fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, Refused> {
     let tool = match find(transaction, contract)? {
         Found::Same(tool) => return Ok(tool),
         Found::Other(tool, stored) => {
-            (contract.check)(&stored, &contract.contract)?;
+            (contract.check)(&stored, &contract.contract).map_err(Refused::Contract)?;
             tool
         }
         Found::Nothing(Some(tool)) => tool,
@@ -137,7 +159,7 @@ fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, Build
             let connection = transaction.connection();
             connection
                 .execute(INSERT_TOOL, [&contract.contract.tool])
-                .map_err(store)?;
+                .map_err(Refused::Database)?;
             connection.last_insert_rowid()
         }
     };
@@ -147,7 +169,7 @@ fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, Build
             UPSERT_CONTRACT,
             (tool, contract.contract.version, &contract.text),
         )
-        .map_err(store)?;
+        .map_err(Refused::Database)?;
     Ok(tool)
 }
 
@@ -161,7 +183,7 @@ enum Found {
     Nothing(Option<i64>),
 }
 
-fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, BuildError> {
+fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, Refused> {
     let Contract {
         tool: name,
         version,
@@ -171,7 +193,7 @@ fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, Build
         .own(Own::FindTool, |find| {
             find.query_row([name], |row| row.get(0)).optional()
         })
-        .map_err(store)?;
+        .map_err(Refused::Database)?;
     let Some(tool) = tool else {
         return Ok(Found::Nothing(None));
     };
@@ -179,7 +201,7 @@ fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, Build
         .own(Own::FindContract, |find| {
             find.query_row((tool, version), |row| row.get(0)).optional()
         })
-        .map_err(store)?;
+        .map_err(Refused::Database)?;
     let Some(stored) = stored else {
         return Ok(Found::Nothing(Some(tool)));
     };
@@ -188,7 +210,7 @@ fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, Build
     }
     let stored = serde_json::from_str(&stored).map_err(|error| {
         let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
-        BuildError::Store(StoreError::new(what).caused_by(error))
+        Refused::Contract(BuildError::Store(StoreError::new(what).caused_by(error)))
     })?;
     Ok(if stored == *json {
         Found::Same(tool)

@@ -192,23 +192,30 @@ impl Memo {
         &mut self,
         transaction: &Transaction,
         contract: &Arc<Registered>,
-    ) -> Result<Option<i64>, StoreError> {
+    ) -> rusqlite::Result<Result<Option<i64>, StoreError>> {
         if let Some(id) = contract.tool(self.generation) {
-            return Ok(Some(id));
+            return Ok(Ok(Some(id)));
         }
         let learnt = self.uncommitted.iter().find_map(|learnt| match learnt {
             Learnt::Tool(known, id) if Arc::ptr_eq(known, contract) => Some(*id),
             Learnt::Tool(..) | Learnt::Scope(..) => None,
         });
         if learnt.is_some() {
-            return Ok(learnt);
+            return Ok(Ok(learnt));
         }
-        let found = register::locate(transaction, contract)?;
+        let found = match register::locate(transaction, contract) {
+            Ok(found) => found,
+            Err(refused) => return refused.again().map(Err),
+        };
         if let Some(id) = found {
-            self.uncommitted
-                .push(Learnt::Tool(Arc::clone(contract), id));
+            self.wrote_tool(contract, id);
         }
-        Ok(found)
+        Ok(Ok(found))
+    }
+
+    fn wrote_tool(&mut self, contract: &Arc<Registered>, id: i64) {
+        self.uncommitted
+            .push(Learnt::Tool(Arc::clone(contract), id));
     }
 
     /// The id of a tool, whose contract is registered if need be: the write lock is held.
@@ -216,14 +223,19 @@ impl Memo {
         &mut self,
         transaction: &Transaction,
         contract: &Arc<Registered>,
-    ) -> Result<i64, StoreError> {
-        if let Some(id) = self.find_tool(transaction, contract)? {
-            return Ok(id);
+    ) -> rusqlite::Result<Result<i64, StoreError>> {
+        match self.find_tool(transaction, contract)? {
+            Ok(Some(id)) => return Ok(Ok(id)),
+            Ok(None) => (),
+            Err(refused) => return Ok(Err(refused)),
         }
-        let id = register::ensure(transaction, contract)?;
-        self.uncommitted
-            .push(Learnt::Tool(Arc::clone(contract), id));
-        Ok(id)
+        match register::ensure(transaction, contract) {
+            Ok(id) => {
+                self.wrote_tool(contract, id);
+                Ok(Ok(id))
+            }
+            Err(refused) => refused.again().map(Err),
+        }
     }
 
     /// The id of a scope; `None` if no operation was ever recorded in it.
