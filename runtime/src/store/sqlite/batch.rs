@@ -21,6 +21,7 @@ use crate::{
             own::Own,
             queue::CallJob,
             ticket::Answer,
+            watch::Before,
             writer::{Memo, Writer, pause},
         },
     },
@@ -199,7 +200,11 @@ impl Batch<'_> {
     fn transact(&mut self, jobs: &mut [CallJob], locked: bool, undo: Undo) -> Attempt {
         let core = self.core;
         self.tx.guard().begin();
-        let before = (!locked).then(|| core.watch.before());
+        let before = if locked {
+            Before::Locked
+        } else {
+            core.watch.before()
+        };
         let began = if locked {
             self.tx.lock(|| someone_waits(core, jobs))
         } else {

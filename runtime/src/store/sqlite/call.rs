@@ -89,7 +89,7 @@ pub(super) struct Progress {
     pub(super) locked: bool,
     /// Until what is remembered is compared with the snapshot, which the first read takes:
     /// see [`Memo::confirm`].
-    pub(super) unconfirmed: Option<Option<Before>>,
+    pub(super) unconfirmed: Option<Before>,
 }
 
 /// Runs one call. `tx` is the call's.

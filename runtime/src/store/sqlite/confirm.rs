@@ -23,12 +23,12 @@ impl Memo {
     /// whether what was remembered still holds in its snapshot. If not, it is forgotten, and
     /// what was read by it is to be read again.
     ///
-    /// `before` is from before the transaction began, or `None` if it has the write lock.
+    /// `before` is from before the transaction began.
     pub(super) fn confirm(
         &mut self,
         core: &Core,
         transaction: &Transaction,
-        before: Option<Before>,
+        before: Before,
     ) -> rusqlite::Result<Result<bool, StoreError>> {
         let generation = core.watch.generation(before);
         if self.is_of(generation) {
@@ -60,7 +60,7 @@ impl Memo {
         core: &Core,
         transaction: &Transaction,
     ) -> Result<(), StoreError> {
-        let confirmed = self.confirm(core, transaction, None);
+        let confirmed = self.confirm(core, transaction, Before::Locked);
         confirmed.map_err(unreadable)?.map(|_| ())
     }
 }

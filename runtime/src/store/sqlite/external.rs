@@ -119,7 +119,7 @@ pub(crate) fn enqueue(
             .is_none()
         {
             register::ensure(transaction, &new.contract)
-                .or_else(|refused| Err(refused.again().unwrap_or_else(unreadable)))?;
+                .map_err(|refused| refused.again().unwrap_or_else(unreadable))?;
         }
         let found = accept(connection, new)?;
         let known = match &found {

@@ -35,7 +35,7 @@ mod places {
     #[derive(Debug)]
     pub(in super::super) struct Files {
         folder: PathBuf,
-        files: Vec<(PathBuf, Identity)>,
+        places: Vec<(PathBuf, Identity)>,
         /// The folder as it was when the files were last found in their places, if a change
         /// since then would show in it. One look at it is a third of one at each file.
         seen: Mutex<Option<Folder>>,
@@ -73,7 +73,7 @@ mod places {
             let files = [database.clone(), beside("-wal"), beside("-shm")];
             Some(Self {
                 folder,
-                files: files.into_iter().map(known).collect::<Option<Vec<_>>>()?,
+                places: files.into_iter().map(known).collect::<Option<Vec<_>>>()?,
                 seen: Mutex::new(None),
                 // SQLite has followed links; a URI is no path.
                 link: (path != database).then(|| known(path.to_owned())).flatten(),
@@ -92,7 +92,7 @@ mod places {
                 return true;
             }
             *seen = None;
-            let in_place = self.files.iter().all(is_in_place);
+            let in_place = self.places.iter().all(is_in_place);
             if in_place {
                 // Looked at before the files, so that a change meanwhile shows the next time.
                 *seen = folder.filter(|folder| folder.has_settled(SystemTime::now()));

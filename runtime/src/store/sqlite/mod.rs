@@ -270,9 +270,9 @@ impl SqliteStore {
         let guard = Arc::new(guard);
         let epoch = Epoch::now(&*clock);
         let opener = Opener { path, options };
-        let opened = opener.writer(&guard)?;
-        let (watch, files) = opener.watch(&opened.connection);
-        let writer = Writer::new(opened, &watch, &guard)?;
+        let connection = opener.writer(&guard)?;
+        let (watch, files) = opener.watch(&connection.connection);
+        let writer = Writer::new(connection, &watch, &guard)?;
         let options = &opener.options;
         let core = Arc::new(Core {
             epoch,

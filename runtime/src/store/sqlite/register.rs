@@ -74,7 +74,7 @@ fn are_known(
     transaction.command(Own::Begin).map_err(store)?;
     // Its first look is the transaction's first read.
     let known = look(transaction, contracts);
-    memo.confirm(core, transaction, Some(before))
+    memo.confirm(core, transaction, before)
         .map_err(store)?
         .map_err(BuildError::Store)?;
     core.check_files().map_err(BuildError::Store)?;

@@ -152,9 +152,14 @@ enum Kind {
     },
 }
 
-/// What a transaction that has only read is to find out about its snapshot.
+/// How a transaction begins.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Before(Option<Header>);
+pub(super) enum Before {
+    /// With the write lock.
+    Locked,
+    /// Without it; the header before, if it can be seen.
+    Reading(Option<Header>),
+}
 
 impl Watch {
     /// For a private database in memory.
@@ -234,20 +239,21 @@ impl Watch {
     /// Before a transaction begins that takes no lock.
     pub(super) fn before(&self) -> Before {
         match &self.kind {
-            Kind::Watched { index, .. } => Before(index.header()),
-            Kind::Alone | Kind::Blind => Before(None),
+            Kind::Watched { index, .. } => Before::Reading(index.header()),
+            Kind::Alone | Kind::Blind => Before::Reading(None),
         }
     }
 
     /// The generation of a transaction of our writer's that has read something: one that it
     /// knows already only if its snapshot is what it left, or what it locked.
-    pub(super) fn generation(&self, before: Option<Before>) -> u64 {
+    pub(super) fn generation(&self, before: Before) -> u64 {
         match (&self.kind, before) {
-            (Kind::Alone, _) => self.left.generation.load(Ordering::Acquire),
             (Kind::Blind, _) => self.left.raise(),
-            // Compared when it got the lock.
-            (Kind::Watched { .. }, None) => self.left.generation.load(Ordering::Acquire),
-            (Kind::Watched { index, .. }, Some(Before(before))) => {
+            // There is nobody else, or it was compared when it got the lock.
+            (Kind::Alone, _) | (Kind::Watched { .. }, Before::Locked) => {
+                self.left.generation.load(Ordering::Acquire)
+            }
+            (Kind::Watched { index, .. }, Before::Reading(before)) => {
                 let now = index.header();
                 match now {
                     Some(now) if self.left.is(&now) => self.left.generation.load(Ordering::Acquire),
