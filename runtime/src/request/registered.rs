@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use crate::{BuildError, request::contract::Contract};
 
-/// Says why a contract can't take the place of the stored form of one that the ledger has.
-pub(crate) type CheckContract = fn(&Value, &Contract) -> Result<(), BuildError>;
+/// Compares the contract that the ledger keeps of a version with a build's: what the ledger
+/// is to keep from now on, if that is something else, or why the build may not start.
+pub(crate) type CheckContract = fn(&Value, &Contract) -> Result<Option<Value>, BuildError>;
 
 /// A contract, the check that `build()` has it pass, and what the store remembers of its
 /// place. The ledger can be put back to before it was registered: then it is again.

@@ -54,8 +54,8 @@ pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// Records the contracts in one transaction and returns them in order. A store registers
     /// one again that its ledger has lost.
     ///
-    /// `check` is given the stored form of each contract that the ledger knows and the
-    /// current one; its error leaves the ledger as it was.
+    /// `check` is asked about each contract that the ledger knows already; its error leaves
+    /// the ledger as it was.
     fn register(
         &self,
         contracts: Vec<Contract>,

@@ -40,7 +40,7 @@ use crate::{
         authorize::{Access, Asked, Authorizer},
         caller::Caller,
         carrier::KeyPlace,
-        contract::{Contract, breaking_changes},
+        contract::{Contract, widen},
         registered::Registered,
     },
     store::{Backend, Store, StoreHandle},
@@ -407,13 +407,12 @@ fn compile(
     Ok(by_name)
 }
 
-fn check_contract(stored: &Value, current: &Contract) -> Result<(), BuildError> {
-    let changes = breaking_changes(stored, &current.json);
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let operation = format!("{}:v{}", current.tool, current.version);
-    Err(BuildError::ContractChanged { operation, changes })
+/// The contract that the ledger is to keep from now on, if it isn't the stored one.
+fn check_contract(stored: &Value, current: &Contract) -> Result<Option<Value>, BuildError> {
+    widen(stored, &current.json).map_err(|changes| BuildError::ContractChanged {
+        operation: format!("{}:v{}", current.tool, current.version),
+        changes,
+    })
 }
 
 /// The versions of one operation, ascending, with their contracts.
@@ -478,6 +477,7 @@ fn version(
 ) -> Result<Version, BuildError> {
     let declaration = tool.declaration;
     let max_result = usize::try_from(declaration.max_result).unwrap_or(usize::MAX);
+    let arguments = Arc::new(tool.arguments);
     let kind = match (tool.effect, declaration.external) {
         (Effect::Transactional(effect), None) => Kind::Transactional(Arc::new(TransactionalTool {
             version: declaration.version,
@@ -489,7 +489,7 @@ fn version(
             result: tool.result,
         })),
         (Effect::External(handler), Some(declared)) => Kind::External(Arc::new(ExternalTool {
-            instruction: instruction(declared.recovery, &tool.arguments).map_err(|unknown| {
+            instruction: instruction(declared.recovery, &arguments).map_err(|unknown| {
                 BuildError::UnknownPlaceholder {
                     operation: declaration.operation(),
                     name: unknown.into(),
@@ -503,6 +503,7 @@ fn version(
             deadline: declaration.deadline,
             max_result,
             handler,
+            arguments: Arc::clone(&arguments),
             result: tool.result,
             declared,
         })),
@@ -514,7 +515,7 @@ fn version(
     };
     Ok(Version {
         number: declaration.version,
-        arguments: Arc::new(tool.arguments),
+        arguments,
         deadline: declaration.deadline,
         kind,
     })

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// Records the contracts, in one transaction if any of them is new.
+/// Records the contracts, in one transaction if the ledger knows less than any of them says.
 pub(super) fn register(
     core: &Core,
     memo: &mut Memo,
@@ -63,7 +63,8 @@ pub(super) fn register(
     Ok(contracts)
 }
 
-/// Whether every contract is recorded as it is now.
+/// Whether what the ledger keeps covers every contract. A refusal needs no lock either: what
+/// the ledger keeps only grows, and contradicts the contract then as well.
 fn are_known(
     core: &Core,
     memo: &mut Memo,
@@ -85,28 +86,27 @@ fn are_known(
 fn look(transaction: &Transaction, contracts: &[Arc<Registered>]) -> Result<bool, BuildError> {
     for contract in contracts {
         match find(transaction, contract)? {
-            Found::Same(_) => (),
-            // New, or changed in a way that is checked under the lock.
-            Found::Other(..) | Found::Nothing(_) => return Ok(false),
+            Found::Covered(_) => (),
+            // Another process may be about to add something too.
+            Found::Narrower(..) | Found::Nothing(_) => return Ok(false),
         }
     }
     Ok(true)
 }
 
-/// The tool's id if the ledger has the contract as it is; `None` if it is to be recorded
-/// under the write lock.
+/// The tool's id if what the ledger keeps covers the contract; `None` if that is to be
+/// recorded under the write lock.
 pub(super) fn locate(
     transaction: &Transaction,
     contract: &Registered,
 ) -> Result<Option<i64>, Refused> {
     match find(transaction, contract)? {
-        Found::Same(tool) => Ok(Some(tool)),
-        Found::Other(..) | Found::Nothing(_) => Ok(None),
+        Found::Covered(tool) => Ok(Some(tool)),
+        Found::Narrower(..) | Found::Nothing(_) => Ok(None),
     }
 }
 
-/// The tool's id. The write lock is held: a contract that is missing or may be changed is
-/// recorded.
+/// The tool's id. The write lock is held: a contract that the ledger doesn't cover is recorded.
 pub(super) fn ensure(transaction: &Transaction, contract: &Registered) -> Result<i64, Refused> {
     record(transaction, contract)
 }
@@ -146,52 +146,41 @@ impl Refused {
     }
 }
 
-/// Records a contract, unless the ledger has one that it may not take the place of.
+/// Records a contract, unless the ledger has one that contradicts it.
 fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, Refused> {
-    let tool = match find(transaction, contract)? {
-        Found::Same(tool) => return Ok(tool),
-        Found::Other(tool, stored) => {
-            (contract.check)(&stored, &contract.contract).map_err(Refused::Contract)?;
-            tool
-        }
-        Found::Nothing(Some(tool)) => tool,
+    let connection = transaction.connection();
+    let (tool, text) = match find(transaction, contract)? {
+        Found::Covered(tool) => return Ok(tool),
+        Found::Narrower(tool, widest) => (tool, widest.to_string()),
+        Found::Nothing(Some(tool)) => (tool, contract.text.clone()),
         Found::Nothing(None) => {
-            let connection = transaction.connection();
             connection
                 .execute(INSERT_TOOL, [&contract.contract.tool])
                 .map_err(Refused::Database)?;
-            connection.last_insert_rowid()
+            (connection.last_insert_rowid(), contract.text.clone())
         }
     };
-    transaction
-        .connection()
-        .execute(
-            UPSERT_CONTRACT,
-            (tool, contract.contract.version, &contract.text),
-        )
+    connection
+        .execute(UPSERT_CONTRACT, (tool, contract.contract.version, text))
         .map_err(Refused::Database)?;
     Ok(tool)
 }
 
 /// What the ledger has of a contract.
 enum Found {
-    /// The same, and the tool's id.
-    Same(i64),
-    /// Another one, in its stored form.
-    Other(i64, serde_json::Value),
+    /// The same or a wider one, and the tool's id.
+    Covered(i64),
+    /// A narrower one, the tool's id, and what the ledger is to keep.
+    Narrower(i64, serde_json::Value),
     /// None; and the tool's id, if it has other versions of it.
     Nothing(Option<i64>),
 }
 
 fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, Refused> {
-    let Contract {
-        tool: name,
-        version,
-        json,
-    } = &contract.contract;
     let tool: Option<i64> = transaction
         .own(Own::FindTool, |find| {
-            find.query_row([name], |row| row.get(0)).optional()
+            find.query_row([&contract.contract.tool], |row| row.get(0))
+                .optional()
         })
         .map_err(Refused::Database)?;
     let Some(tool) = tool else {
@@ -199,24 +188,24 @@ fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, Refus
     };
     let stored: Option<String> = transaction
         .own(Own::FindContract, |find| {
-            find.query_row((tool, version), |row| row.get(0)).optional()
+            find.query_row((tool, contract.contract.version), |row| row.get(0))
+                .optional()
         })
         .map_err(Refused::Database)?;
     let Some(stored) = stored else {
         return Ok(Found::Nothing(Some(tool)));
     };
     if stored == contract.text {
-        return Ok(Found::Same(tool));
+        return Ok(Found::Covered(tool));
     }
     let stored = serde_json::from_str(&stored).map_err(|error| {
         let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
         Refused::Contract(BuildError::Store(StoreError::new(what).caused_by(error)))
     })?;
-    Ok(if stored == *json {
-        Found::Same(tool)
-    } else {
-        Found::Other(tool, stored)
-    })
+    match (contract.check)(&stored, &contract.contract).map_err(Refused::Contract)? {
+        None => Ok(Found::Covered(tool)),
+        Some(widest) => Ok(Found::Narrower(tool, widest)),
+    }
 }
 
 fn store(error: rusqlite::Error) -> BuildError {
