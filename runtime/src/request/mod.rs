@@ -9,3 +9,4 @@ pub(crate) mod json_schema;
 pub(crate) mod key;
 pub(crate) mod registered;
 pub(crate) mod scope;
+pub(crate) mod tags;

@@ -187,7 +187,7 @@ impl Guard {
         self.generation.load(Ordering::Relaxed)
     }
 
-    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
