@@ -36,6 +36,7 @@ mod pace;
 mod process;
 mod provider;
 mod recoverers;
+mod reliability;
 mod results;
 mod schedules;
 mod store;

@@ -27,12 +27,16 @@ pub(super) enum Own {
     FindScope,
     InsertScope,
     InsertReceipt,
+    Versions,
+    SchemaCookie,
+    FindTool,
+    FindContract,
     ReadClock,
     WriteClock,
 }
 
 /// In the order of [`Own`].
-const TEXTS: [(Own, &str); 14] = [
+const TEXTS: [(Own, &str); 18] = [
     (Own::Begin, statements::BEGIN),
     (Own::BeginImmediate, statements::BEGIN_IMMEDIATE),
     (Own::Upgrade, statements::UPGRADE),
@@ -45,6 +49,10 @@ const TEXTS: [(Own, &str); 14] = [
     (Own::FindScope, statements::FIND_SCOPE),
     (Own::InsertScope, statements::INSERT_SCOPE),
     (Own::InsertReceipt, statements::INSERT_RECEIPT),
+    (Own::Versions, statements::LEDGER_VERSIONS),
+    (Own::SchemaCookie, statements::SCHEMA_COOKIE),
+    (Own::FindTool, statements::FIND_TOOL),
+    (Own::FindContract, statements::FIND_CONTRACT),
     (Own::ReadClock, statements::READ_CLOCK),
     (Own::WriteClock, statements::WRITE_CLOCK),
 ];

@@ -15,6 +15,7 @@ use crate::{
             call::unreadable,
             external::DROP_EXTERNAL,
             statements::{BURY, FORGET, WALK},
+            writer::Memo,
         },
     },
 };
@@ -38,7 +39,8 @@ pub struct Pruned {
     pub halted: bool,
 }
 
-/// Where the walk over the ledger is, oldest first.
+/// Where the walk over the ledger is, oldest first. It is a place to look at and no more:
+/// each row is judged as it is, and another ledger is walked from its start within a minute.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     after: i64,
@@ -64,13 +66,13 @@ impl Walk {
 pub(super) fn prune(
     core: &Core,
     transaction: &Transaction,
+    memo: &mut Memo,
     walk: &mut Walk,
     limit: usize,
     mut wait: impl FnMut() -> bool,
 ) -> Result<Option<Pruned>, StoreError> {
     let time = &core.time;
-    time.look(transaction, Occasion::Look, &mut wait)
-        .map_err(unreadable)?;
+    time.look((core, &mut *memo), transaction, Occasion::Look, &mut wait)?;
     if time.is_on_trial() {
         return Ok(Some(Pruned {
             halted: true,
@@ -99,6 +101,7 @@ pub(super) fn prune(
         if !transaction.lock(wait).map_err(unreadable)? {
             return Ok(None);
         }
+        memo.confirm_locked(core, transaction)?;
         // Another process may have found that less time has passed.
         time.meet(transaction).map_err(unreadable)?;
         let buried_at = time.now();
@@ -124,8 +127,13 @@ pub(super) fn prune(
                 _ => pruned.forgotten += rows, // `doomed` holds these two.
             }
         }
+        core.check_files()?;
+        // Before the commit: what is removed by it is answered no more. The rest still holds.
+        let generation = core.watch.raise();
         transaction.commit(time).map_err(unreadable)?;
-        core.receipts.clear();
+        memo.learn_in(generation);
+        core.guard.confirmed(generation);
+        core.check_files()?;
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,

@@ -11,9 +11,7 @@ use std::{
 use crate::{
     ledger_time::Occasion,
     store::sqlite::{
-        Core, batch,
-        call::unreadable,
-        checkpoint,
+        Core, batch, checkpoint,
         prune::prune,
         queue::{Batch, Wake},
     },
@@ -110,7 +108,8 @@ fn write_batch(core: &Core) {
 
 /// One pass of pruning; how long to rest after it.
 fn prune_a_little(core: &Core) -> Duration {
-    let mut writer = core.writer();
+    let mut guard = core.writer();
+    let writer = &mut *guard;
     let transaction = match writer.take(core) {
         Ok(transaction) => transaction,
         Err(error) => {
@@ -119,7 +118,14 @@ fn prune_a_little(core: &Core) -> Duration {
         }
     };
     // Another process that has the lock comes first.
-    let pruned = prune(core, &transaction, &mut writer.walk, PRUNE_ROWS, || false);
+    let pruned = prune(
+        core,
+        &transaction,
+        &mut writer.memo,
+        &mut writer.walk,
+        PRUNE_ROWS,
+        || false,
+    );
     writer.put(core, transaction);
     match pruned {
         Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(core.time.now()).max(PRUNE_PAUSE),
@@ -137,11 +143,13 @@ impl Core {
         let Ok(mut writer) = self.writer.try_lock() else {
             return;
         };
+        let writer = &mut *writer;
         let looked = writer.take(self).and_then(|transaction| {
+            let known = (self, &mut writer.memo);
             // Another process that has the lock comes first; there is a next look.
-            let looked = self.time.look(&transaction, occasion, || false);
+            let looked = self.time.look(known, &transaction, occasion, || false);
             writer.put(self, transaction);
-            looked.map_err(unreadable)
+            looked
         });
         if self.time.fails_anew(looked.is_err())
             && let Err(error) = looked

@@ -14,9 +14,15 @@ use crate::{
     clock::{BootId, Clock, Now, Timestamp, milliseconds},
     effect::tx::Transaction,
     ledger_time::{Anchor, LedgerTime, Moment, Occasion, Pair},
-    store::sqlite::{
-        own::Own,
-        statements::{READ_CLOCK, WRITE_CLOCK},
+    store::{
+        StoreError,
+        sqlite::{
+            Core,
+            call::unreadable,
+            own::Own,
+            statements::{READ_CLOCK, WRITE_CLOCK},
+            writer::Memo,
+        },
     },
 };
 
@@ -121,19 +127,22 @@ impl StoreTime {
     /// the pair then; not if another process has the write lock and `wait` says no.
     pub(super) fn look(
         &self,
+        (core, memo): (&Core, &mut Memo),
         transaction: &Transaction,
         occasion: Occasion,
         wait: impl FnMut() -> bool,
-    ) -> rusqlite::Result<()> {
-        self.meet(transaction)?;
+    ) -> Result<(), StoreError> {
+        self.meet(transaction).map_err(unreadable)?;
         self.tell_of_jumps();
         if !self.with(|state, moment| state.time.is_due(moment, occasion)) {
             return Ok(());
         }
-        if !transaction.lock(wait)? {
+        if !transaction.lock(wait).map_err(unreadable)? {
             return Ok(());
         }
-        self.commit(transaction, occasion)
+        memo.confirm_locked(core, transaction)?;
+        core.check_files()?;
+        self.commit(transaction, occasion).map_err(unreadable)
     }
 
     /// Notes how a look went; whether it is the first that failed.
@@ -155,16 +164,20 @@ impl StoreTime {
     /// process kept the write lock for as long as `wait` waited.
     pub(super) fn heal(
         &self,
+        (core, memo): (&Core, &mut Memo),
         transaction: &Transaction,
         wait: impl FnMut() -> bool,
-    ) -> rusqlite::Result<bool> {
-        if !transaction.lock(wait)? {
+    ) -> Result<bool, StoreError> {
+        if !transaction.lock(wait).map_err(unreadable)? {
             return Ok(false);
         }
-        self.meet(transaction)?;
+        memo.confirm_locked(core, transaction)?;
+        core.check_files()?;
+        self.meet(transaction).map_err(unreadable)?;
         let pair = self.with(|state, moment| state.time.reset_wall(moment));
-        write(transaction, pair)?;
-        transaction.command(Own::Commit)?;
+        write(transaction, pair)
+            .and_then(|()| transaction.command(Own::Commit))
+            .map_err(unreadable)?;
         self.committed();
         Ok(true)
     }
