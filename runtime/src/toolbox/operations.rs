@@ -3,7 +3,6 @@
 use super::Toolbox;
 use crate::{
     clock::Timestamp,
-    effect::external::view,
     reply::{Reply, rejection::Rejection},
     request::caller::Caller,
 };
@@ -35,7 +34,7 @@ impl Toolbox {
         };
         let id = id.parse().ok();
         let (record, tool) = self.inner.visible(executor, caller, id, false).await?;
-        let reply = view::reply(&tool, &record, true, executor.now());
+        let reply = super::external::told(executor, &tool, &record, true);
         let reply = match self.inner.groups.get(&*tool.name) {
             Some(group) => group.reply.checked(reply),
             None => reply,

@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use crate::{
     clock::Timestamp,
-    effect::{external::tool::ExternalTool, failure::Failure},
+    effect::{
+        external::{decide::Terms, tool::ExternalTool},
+        failure::Failure,
+    },
     operation::{
         id::OperationId,
         identity::Identity,
@@ -107,6 +110,7 @@ impl Outbox {
             accepted_at: now,
             run_until: now.plus(tool.deadline),
             due_at: Some(now),
+            ends: Terms::of(tool).ends(now),
         })
     }
 }

@@ -55,6 +55,7 @@ mod operations;
 mod options;
 mod own;
 mod owner;
+mod provider_key;
 mod prune;
 mod queue;
 mod reader;
