@@ -746,14 +746,14 @@ impl Model for World {
                 "no failure after an effect",
                 |world: &Self, moment: &Moment| {
                     let failed = matches!(moment.operation.state, State::Failed(_));
-                    world.misleads || !failed || moment.effects == 0
+                    world.ignores_effects(moment) || !failed || moment.effects == 0
                 },
             ),
             Property::always(
                 "nothing cancelled after an effect",
                 |world: &Self, moment: &Moment| {
                     let cancelled = moment.operation.state == State::Cancelled;
-                    world.misleads || !cancelled || moment.effects == 0
+                    world.ignores_effects(moment) || !cancelled || moment.effects == 0
                 },
             ),
             Property::always("proof wins", |_, moment: &Moment| {
@@ -794,6 +794,12 @@ impl Model for World {
 }
 
 impl World {
+    /// Whether an end without effect may be told though there is one: what was found out is
+    /// false, or a ledger that was lost had it and the same key will be told of it.
+    fn ignores_effects(&self, moment: &Moment) -> bool {
+        self.misleads || (moment.restored && self.recovery == KEY)
+    }
+
     /// The provider takes a request, or doesn't; whether it says that the effect exists.
     fn arrive(&self, moment: &mut Moment, answer: Answer) -> bool {
         let dedupes = matches!(self.recovery, Recovery::ProviderKey { .. });
