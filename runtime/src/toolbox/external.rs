@@ -12,7 +12,7 @@ use super::{
 use crate::{
     effect::external::{
         budget::Budget,
-        decide::{Seen, Terms, guided, may_run_again},
+        decide::{Seen, Terms, may_run_again},
         decided::{Undecided, decide_on, recorded_arguments},
         executor::Executor,
         incident::{Incident, IncidentKind},
@@ -399,13 +399,13 @@ pub(super) fn told(
     record: &Record,
     replayed: bool,
 ) -> Reply {
-    let now = executor.moment();
     let (id, state) = (record.operation_id, record.operation.state);
-    let waits = guided(record, now.ledger).is_some() && executor.has_run(id);
+    // The guidance goes when the attempt begins that waits for it.
+    let waits = record.not_before.is_some() && executor.has_run(id);
     if waits && state == State::Failed(Failed::NothingApplied) {
         return view::running(id, replayed);
     }
-    view::reply(tool, record, replayed, now)
+    view::reply(tool, record, replayed, executor.moment())
 }
 
 /// Whether the same key has something to run: an attempt, or a question.
