@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{
     clock::Timestamp,
@@ -12,6 +11,7 @@ use crate::{
         external::{decide::Terms, tool::ExternalTool},
         failure::Failure,
     },
+    finite,
     operation::{
         id::OperationId,
         identity::Identity,
@@ -78,7 +78,7 @@ impl Outbox {
             )
             .with_source(invalid.text())
         };
-        let arguments: Value = serde_json::to_value(arguments).map_err(|error| {
+        let arguments = finite::to_value(arguments).map_err(|error| {
             Failure::new(
                 "invalid_arguments",
                 format!("the arguments for `{name}:v{version}` can't be written as JSON"),
