@@ -111,6 +111,10 @@ enum Step {
     Answered { applied: bool },
 }
 
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not whatever the others are"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Moment {
     operation: Operation,

@@ -199,10 +199,7 @@ impl Operation {
 
     /// An operation that another ledger may have had, and sent, which this one has taken the
     /// place of: that one's attempts are in doubt, as one.
-    #[cfg_attr(
-        not(feature = "sqlite"),
-        allow(dead_code, reason = "only files are restored")
-    )]
+    #[cfg(test)]
     pub(crate) fn perhaps_lost(origin: Origin) -> Self {
         Self {
             state: State::OutcomeUnknown,
@@ -407,12 +404,13 @@ impl Operation {
             ..self.clone()
         };
         match self.state {
-            State::Accepted => Ok(next.to(State::Cancelled)),
+            // Nothing is in doubt, and the same key is to send nothing any more.
+            State::Accepted | State::Failed(Failed::NothingApplied) => {
+                Ok(next.to(State::Cancelled))
+            }
             State::Between if self.in_doubt.is_empty() => Ok(next.to(State::Cancelled)),
             State::Between | State::OutcomeUnknown => Ok(next.to(State::OutcomeUnknown)),
             State::Attempting | State::CancelRequested => Ok(next.to(State::CancelRequested)),
-            // Nothing is in doubt, and the same key is to send nothing any more.
-            State::Failed(Failed::NothingApplied) => Ok(next.to(State::Cancelled)),
             State::Succeeded | State::Failed(Failed::Refused) | State::Cancelled => {
                 Err(Refusal::Final)
             }

@@ -239,6 +239,10 @@ impl<S> fmt::Debug for ToolboxBuilder<S> {
     }
 }
 
+#[allow(
+    clippy::too_many_arguments,
+    reason = "all that a builder has collected"
+)]
 fn build(
     StoreHandle(backend): StoreHandle,
     authorizer: Option<&Authorizer>,

@@ -176,7 +176,7 @@ impl Run {
             Err(Undecided::Refused(Refusal::Guided, record)) => return Some(*record),
             Err(Undecided::Refused(..)) => return None,
             Err(Undecided::Gone) => {
-                self.is_gone();
+                is_gone();
                 return None;
             }
             Err(Undecided::Storage(error)) => {
@@ -414,7 +414,7 @@ impl Run {
             Err(Undecided::Gone) => {
                 match verdict {
                     Verdict::Applied => too_late(&self.executor, &record),
-                    Verdict::NotApplied | Verdict::Undetermined => self.is_gone(),
+                    Verdict::NotApplied | Verdict::Undetermined => is_gone(),
                 }
                 None
             }
@@ -467,7 +467,7 @@ impl Run {
         match ended {
             Ok(record) => self.executor.observe(&record),
             Err(Undecided::Refused(..)) => (),
-            Err(Undecided::Gone) => self.is_gone(),
+            Err(Undecided::Gone) => is_gone(),
             Err(Undecided::Storage(error)) => {
                 tracing::error!(%error, "the end of a run can't be recorded; its lease ends");
             }
@@ -525,16 +525,16 @@ impl Run {
         decide_on(&self.executor, id, Box::new(decide)).await
     }
 
-    /// The row of the operation is gone, and no success with it.
-    fn is_gone(&self) {
-        tracing::warn!(
-            "the row of an operation under way is gone; the ledger was changed from outside"
-        );
-    }
-
     fn monotonic(&self) -> Duration {
         self.executor.clock().monotonic()
     }
+}
+
+/// The row of the operation is gone, and no success with it.
+fn is_gone() {
+    tracing::warn!(
+        "the row of an operation under way is gone; the ledger was changed from outside"
+    );
 }
 
 /// Why application code came to no end of its own.
