@@ -11,7 +11,7 @@ use crate::{
         identity::Identity,
         state::Operation,
     },
-    request::arguments::fingerprint::Fingerprint,
+    request::{arguments::fingerprint::Fingerprint, tags::Tags},
 };
 
 /// An external operation as it is recorded.
@@ -31,6 +31,8 @@ pub(crate) struct Record {
     pub(crate) provider_key: Option<Box<str>>,
     /// Until when the provider asked to wait.
     pub(crate) not_before: Option<Timestamp>,
+    /// What the authorizer gave at the acceptance; `None` if that was before tags were kept.
+    pub(crate) tags: Option<Tags>,
     /// The latest time that was recorded of it.
     pub(crate) latest_at: Timestamp,
     /// While an attempt or a run is under way: whose, and until when nobody else takes over.
@@ -117,6 +119,7 @@ pub(crate) struct NewOperation {
     pub(crate) contract_id: i64,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) request: Box<str>,
+    pub(crate) tags: Tags,
     pub(crate) operation_id: OperationId,
     pub(crate) operation: Operation,
     pub(crate) accepted_at: Timestamp,

@@ -69,6 +69,7 @@ impl World {
                 request: Some("{}".into()),
                 provider_key: Some("k".into()),
                 not_before: None,
+                tags: None,
                 latest_at: now,
                 lease: None,
                 run_until: now.plus(Duration::from_secs(30)),
