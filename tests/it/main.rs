@@ -36,6 +36,7 @@ mod process;
 mod proof;
 mod provider;
 mod recoverers;
+mod reliability;
 mod results;
 mod schedules;
 mod store;
