@@ -24,13 +24,8 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-<<<<<<< HEAD
-            call::unreadable, ffi, key::LedgerKey, provider_key::provider_key,
-            register::ContractRow, statements::INSERT_SCOPE, writer::read_stored,
-=======
-            call::unreadable, ffi, key::LedgerKey, register, statements::INSERT_SCOPE,
-            writer::read_stored,
->>>>>>> main
+            call::unreadable, ffi, key::LedgerKey, provider_key::provider_key, register,
+            statements::INSERT_SCOPE, writer::read_stored,
         },
     },
 };
@@ -46,16 +41,11 @@ const FIND_IDENTITY: &str = "SELECT operation_id, version, fingerprint, expires_
 /// The unique index of the identity refuses a second operation of one key.
 const INSERT_OPERATION: &str = "INSERT INTO idempotent_receipts \
      (operation_id, key, scope, tool, version, fingerprint, expires_at, forget_at, result) \
-<<<<<<< HEAD
-     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), :tool, \
+     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), \
+     (SELECT id FROM idempotent_tools WHERE name = :tool), \
      :version, :fingerprint, :expires_at, :forget_at, NULL)";
 
 const SECRET: &str = "SELECT secret FROM idempotent_secret";
-=======
-     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), \
-     (SELECT id FROM idempotent_tools WHERE name = :tool), \
-     :version, :fingerprint, :never, :never, NULL)";
->>>>>>> main
 
 const INSERT_EXTERNAL: &str = "INSERT INTO idempotent_external (seq, operation_id, state, \
      origin, cancel, attempts, latest_at, run_until, due_at, checks, request, tags, \
