@@ -146,6 +146,36 @@ mod machine {
     }
 }
 
+/// One moment by both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The ledger's own time.
+    pub(crate) ledger: Timestamp,
+    /// The time of day.
+    pub(crate) wall: Timestamp,
+}
+
+impl Moment {
+    /// The time of day of something that is stamped with the ledger's time.
+    pub(crate) fn time_of_day(self, stamp: Timestamp) -> Timestamp {
+        let away = stamp.0.saturating_sub(self.ledger.0);
+        Timestamp(self.wall.0.saturating_add(away))
+    }
+
+    pub(crate) fn plus(self, later: Duration) -> Self {
+        Self {
+            ledger: self.ledger.plus(later),
+            wall: self.wall.plus(later),
+        }
+    }
+
+    /// What has passed since `first`, by the clock that says more.
+    pub(crate) fn since(self, first: Self) -> Duration {
+        let by_ledger = first.ledger.until(self.ledger);
+        by_ledger.max(first.wall.until(self.wall))
+    }
+}
+
 /// A clock that stands still until a test moves it.
 ///
 /// Clones share the time.
@@ -274,23 +304,6 @@ impl Timestamp {
     /// This time less `earlier`; saturates at the end of the range.
     pub(crate) fn minus(self, earlier: Duration) -> Self {
         Self(self.0.saturating_sub(milliseconds(earlier)))
-    }
-}
-
-/// One moment on both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Now {
-    /// By the ledger's own time, which all that it keeps is stamped with.
-    pub(crate) ledger: Timestamp,
-    /// By the time of day.
-    pub(crate) wall: Timestamp,
-}
-
-impl Now {
-    /// The time of day of something that is stamped with the ledger's time.
-    pub(crate) fn time_of_day(self, stamp: Timestamp) -> Timestamp {
-        let away = stamp.0.saturating_sub(self.ledger.0);
-        Timestamp(self.wall.0.saturating_add(away))
     }
 }
 

@@ -55,14 +55,14 @@ pub(crate) struct Anchor {
 
 /// What a process's clocks show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub(crate) struct Reading {
     pub(crate) wall: Timestamp,
     /// In milliseconds.
     pub(crate) monotonic: i64,
     pub(crate) boot: Option<BootId>,
 }
 
-impl Moment {
+impl Reading {
     /// Reads the clocks. The wall clock first: if the process stands still in between, it
     /// seems to be behind, which is the harmless way to be wrong.
     pub(crate) fn of(clock: &dyn Clock) -> Self {
@@ -84,29 +84,29 @@ impl Moment {
 
 impl Pair {
     /// The pair of a ledger that begins: its time starts as the wall clock's.
-    pub(crate) fn beginning(moment: &Moment) -> Self {
+    pub(crate) fn beginning(reading: &Reading) -> Self {
         Self {
-            ledger: moment.wall,
-            wall: moment.wall,
-            anchor: moment.anchor(),
+            ledger: reading.wall,
+            wall: reading.wall,
+            anchor: reading.anchor(),
         }
     }
 
     /// The ledger's time now if nothing is known but the pair; whether that is certain.
-    fn reckoned(&self, moment: &Moment) -> (Timestamp, bool) {
-        if let (Some(anchor), Some(boot)) = (self.anchor, moment.boot)
+    fn reckoned(&self, reading: &Reading) -> (Timestamp, bool) {
+        if let (Some(anchor), Some(boot)) = (self.anchor, reading.boot)
             && anchor.boot == boot
-            && anchor.monotonic <= moment.monotonic
+            && anchor.monotonic <= reading.monotonic
         {
-            let passed = moment.monotonic.saturating_sub(anchor.monotonic);
+            let passed = reading.monotonic.saturating_sub(anchor.monotonic);
             return (later(self.ledger, passed), true);
         }
-        (self.by_wall(moment), false)
+        (self.by_wall(reading), false)
     }
 
     /// The same by the wall clock alone, as after a start of the machine.
-    fn by_wall(&self, moment: &Moment) -> Timestamp {
-        let uncounted = moment.wall.0.saturating_sub(self.wall.0).max(0);
+    fn by_wall(&self, reading: &Reading) -> Timestamp {
+        let uncounted = reading.wall.0.saturating_sub(self.wall.0).max(0);
         later(self.ledger, uncounted)
     }
 }
@@ -148,21 +148,21 @@ pub(crate) struct LedgerTime {
 
 impl LedgerTime {
     /// Goes on from the pair that was found at an opening; begins if there is none.
-    pub(crate) fn open(found: Option<Pair>, moment: &Moment) -> Self {
-        let known = found.unwrap_or_else(|| Pair::beginning(moment));
-        let (now, is_certain) = known.reckoned(moment);
+    pub(crate) fn open(found: Option<Pair>, reading: &Reading) -> Self {
+        let known = found.unwrap_or_else(|| Pair::beginning(reading));
+        let (now, is_certain) = known.reckoned(reading);
         let believed = now.0.saturating_sub(known.ledger.0);
         let on_trial = !is_certain && AHEAD < believed;
         Self {
-            ahead: now.0.saturating_sub(moment.monotonic),
+            ahead: now.0.saturating_sub(reading.monotonic),
             known,
-            known_since: moment.monotonic,
+            known_since: reading.monotonic,
             written: None,
             told_of: 0,
             is_unrecorded: found.is_none()
-                || known.anchor.map(|anchor| anchor.boot) != moment.boot
+                || known.anchor.map(|anchor| anchor.boot) != reading.boot
                 || (!is_certain && believed != 0),
-            trial_ends: on_trial.then(|| moment.monotonic.saturating_add(milliseconds(MARGIN))),
+            trial_ends: on_trial.then(|| reading.monotonic.saturating_add(milliseconds(MARGIN))),
         }
     }
 
@@ -171,19 +171,19 @@ impl LedgerTime {
         self.ahead
     }
 
-    pub(crate) fn now(&self, moment: &Moment) -> Timestamp {
-        later(Timestamp(self.ahead), moment.monotonic)
+    pub(crate) fn now(&self, reading: &Reading) -> Timestamp {
+        later(Timestamp(self.ahead), reading.monotonic)
     }
 
     /// Whether this process decides nothing yet that can't be taken back.
-    pub(crate) fn is_on_trial(&mut self, moment: &Moment) -> bool {
-        self.trial_ends = self.trial_ends.filter(|ends| moment.monotonic < *ends);
+    pub(crate) fn is_on_trial(&mut self, reading: &Reading) -> bool {
+        self.trial_ends = self.trial_ends.filter(|ends| reading.monotonic < *ends);
         self.trial_ends.is_some()
     }
 
     /// Takes note of the pair that is in the ledger, and goes on from the smaller of what it
     /// says and what this process had.
-    pub(crate) fn meet(&mut self, found: Option<Pair>, moment: &Moment) {
+    pub(crate) fn meet(&mut self, found: Option<Pair>, reading: &Reading) {
         let Some(found) = found else {
             self.is_unrecorded = true; // It was removed from outside.
             return;
@@ -196,25 +196,25 @@ impl LedgerTime {
             return;
         }
         // Another process wrote it, or it came with a copy that was restored.
-        let now = self.now(moment);
-        let (reckoned, _) = found.reckoned(moment);
+        let now = self.now(reading);
+        let (reckoned, _) = found.reckoned(reading);
         if reckoned < now {
-            self.ahead = reckoned.0.saturating_sub(moment.monotonic);
+            self.ahead = reckoned.0.saturating_sub(reading.monotonic);
         } else if now.plus(MARGIN) < reckoned {
             self.is_unrecorded = true; // The other one is to go on from ours.
         }
         self.known = found;
-        self.known_since = moment.monotonic;
+        self.known_since = reading.monotonic;
     }
 
     /// Whether the pair is to be written now.
-    pub(crate) fn is_due(&self, moment: &Moment, occasion: Occasion) -> bool {
-        let now = self.now(moment);
-        let opening = self.known.by_wall(moment);
+    pub(crate) fn is_due(&self, reading: &Reading, occasion: Occasion) -> bool {
+        let now = self.now(reading);
+        let opening = self.known.by_wall(reading);
         let too_much = opening.0.saturating_sub(now.0);
         let too_little = now.0.saturating_sub(opening.0);
         let is_old = || {
-            let since = moment.monotonic.saturating_sub(self.known_since);
+            let since = reading.monotonic.saturating_sub(self.known_since);
             milliseconds(MARGIN) <= since
         };
         self.is_unrecorded
@@ -230,10 +230,10 @@ impl LedgerTime {
     /// By how many milliseconds the wall clock is ahead of where the pair and the monotonic
     /// clock have it, or behind if it is negative; `None` if that is less than a minute, or
     /// was told before.
-    pub(crate) fn jump(&mut self, moment: &Moment) -> Option<i64> {
+    pub(crate) fn jump(&mut self, reading: &Reading) -> Option<i64> {
         let minute = milliseconds(MARGIN);
-        let gained = moment.wall.0.saturating_sub(self.known.wall.0);
-        let passed = self.now(moment).0.saturating_sub(self.known.ledger.0);
+        let gained = reading.wall.0.saturating_sub(self.known.wall.0);
+        let passed = self.now(reading).0.saturating_sub(self.known.ledger.0);
         let jump = gained.saturating_sub(passed);
         if jump.saturating_sub(self.told_of).saturating_abs() <= minute {
             return None;
@@ -247,22 +247,22 @@ impl LedgerTime {
     /// Its wall time goes on from the ledger's, never from one that the process remembers: it
     /// may have been reset. And it goes on as time does, as a clock does that is ahead of
     /// this process's: what is counted into the ledger's time is not counted again.
-    pub(crate) fn write(&mut self, moment: &Moment) -> Pair {
-        let passed = self.now(moment).0.saturating_sub(self.known.ledger.0);
-        let wall = later(self.known.wall, passed.max(0)).max(moment.wall);
-        self.write_with(wall, moment)
+    pub(crate) fn write(&mut self, reading: &Reading) -> Pair {
+        let passed = self.now(reading).0.saturating_sub(self.known.ledger.0);
+        let wall = later(self.known.wall, passed.max(0)).max(reading.wall);
+        self.write_with(wall, reading)
     }
 
     /// The pair to write, its wall time reset to what the clock shows now.
-    pub(crate) fn reset_wall(&mut self, moment: &Moment) -> Pair {
-        self.write_with(moment.wall, moment)
+    pub(crate) fn reset_wall(&mut self, reading: &Reading) -> Pair {
+        self.write_with(reading.wall, reading)
     }
 
-    fn write_with(&mut self, wall: Timestamp, moment: &Moment) -> Pair {
+    fn write_with(&mut self, wall: Timestamp, reading: &Reading) -> Pair {
         let pair = Pair {
-            ledger: self.now(moment),
+            ledger: self.now(reading),
             wall,
-            anchor: moment.anchor(),
+            anchor: reading.anchor(),
         };
         self.written = Some(pair);
         pair

@@ -50,12 +50,12 @@ impl World {
             down: 0,
             believed: 0,
         };
-        world.file = Some(Pair::beginning(&world.moment(0)));
+        world.file = Some(Pair::beginning(&world.reading(0)));
         world
     }
 
-    fn moment(&self, which: usize) -> Moment {
-        Moment {
+    fn reading(&self, which: usize) -> Reading {
+        Reading {
             wall: Timestamp(self.walls[which]),
             monotonic: self.monotonic,
             boot: self.tells_boots.then(|| boot(self.boots)),
@@ -67,34 +67,34 @@ impl World {
     }
 
     fn open(&mut self, which: usize) {
-        let moment = self.moment(which);
+        let reading = self.reading(which);
         if let Some(file) = self.file.filter(|_| self.processes[which].is_none()) {
-            self.believed += i64::from(!file.reckoned(&moment).1);
-            self.processes[which] = Some(LedgerTime::open(Some(file), &moment));
+            self.believed += i64::from(!file.reckoned(&reading).1);
+            self.processes[which] = Some(LedgerTime::open(Some(file), &reading));
         }
     }
 
     fn on(&mut self, which: usize, occasion: Occasion) {
-        let moment = self.moment(which);
+        let reading = self.reading(which);
         let Some(process) = &mut self.processes[which] else {
             return;
         };
         if occasion != Occasion::Commit {
-            process.meet(self.file, &moment);
+            process.meet(self.file, &reading);
         }
-        if process.is_due(&moment, occasion) {
-            process.meet(self.file, &moment);
-            self.file = Some(process.write(&moment));
+        if process.is_due(&reading, occasion) {
+            process.meet(self.file, &reading);
+            self.file = Some(process.write(&reading));
             process.committed();
         }
     }
 
     /// A commit that is rolled back, or one whose answer is lost though it happened.
     fn fail(&mut self, which: usize, happened: bool) {
-        let moment = self.moment(which);
+        let reading = self.reading(which);
         if let Some(process) = &mut self.processes[which] {
-            process.meet(self.file, &moment);
-            let pair = process.write(&moment);
+            process.meet(self.file, &reading);
+            let pair = process.write(&reading);
             if happened {
                 self.file = Some(pair);
             }
@@ -102,10 +102,10 @@ impl World {
     }
 
     fn heal(&mut self, which: usize) {
-        let moment = self.moment(which);
+        let reading = self.reading(which);
         if let Some(process) = &mut self.processes[which] {
-            process.meet(self.file, &moment);
-            self.file = Some(process.reset_wall(&moment));
+            process.meet(self.file, &reading);
+            self.file = Some(process.reset_wall(&reading));
             process.committed();
         }
     }
@@ -182,7 +182,7 @@ impl World {
     fn check_exactly(&self) {
         for (which, process) in self.processes.iter().enumerate() {
             if let Some(process) = process {
-                assert_eq!(process.now(&self.moment(which)).0, self.truth);
+                assert_eq!(process.now(&self.reading(which)).0, self.truth);
             }
         }
     }
@@ -190,15 +190,15 @@ impl World {
     /// No process buries or frees anything before its time.
     fn check(&mut self) {
         for which in [0, 1] {
-            let moment = self.moment(which);
+            let reading = self.reading(which);
             let Some(process) = &mut self.processes[which] else {
                 continue;
             };
-            process.meet(self.file, &moment);
-            if process.is_on_trial(&moment) {
+            process.meet(self.file, &reading);
+            if process.is_on_trial(&reading) {
                 continue;
             }
-            let now = process.now(&moment).0;
+            let now = process.now(&reading).0;
             assert!(
                 now <= self.truth + self.believed * AHEAD,
                 "{} ms too much after {} openings",
@@ -307,8 +307,8 @@ proptest! {
     }
 }
 
-fn at(wall: i64, monotonic: i64, boot: Option<BootId>) -> Moment {
-    Moment {
+fn at(wall: i64, monotonic: i64, boot: Option<BootId>) -> Reading {
+    Reading {
         wall: Timestamp(wall),
         monotonic,
         boot,
@@ -316,16 +316,16 @@ fn at(wall: i64, monotonic: i64, boot: Option<BootId>) -> Moment {
 }
 
 /// A process that opened a ledger that begins with it.
-fn fresh(moment: &Moment) -> LedgerTime {
-    LedgerTime::open(Some(Pair::beginning(moment)), moment)
+fn fresh(reading: &Reading) -> LedgerTime {
+    LedgerTime::open(Some(Pair::beginning(reading)), reading)
 }
 
 #[test]
 fn an_idle_look_writes_nothing_unless_the_clocks_drift_apart() {
     let opened = at(START, 0, Some(boot(1)));
     let is_due = |drift: i64, passed: i64| {
-        let moment = at(START + passed + drift, passed, Some(boot(1)));
-        fresh(&opened).is_due(&moment, Occasion::Look)
+        let reading = at(START + passed + drift, passed, Some(boot(1)));
+        fresh(&opened).is_due(&reading, Occasion::Look)
     };
     for passed in [0, SECOND, DAY, YEAR] {
         for drift in [0, -SECOND, AHEAD, -AHEAD, -59 * SECOND, -61 * SECOND] {
@@ -346,11 +346,11 @@ fn a_commit_writes_the_pair_once_a_minute() {
     for passed in [minute, 2 * minute] {
         let early = at(START + passed - 1, passed - 1, None);
         assert!(!time.is_due(&early, Occasion::Commit));
-        let moment = at(START + passed, passed, None);
-        assert!(time.is_due(&moment, Occasion::Commit));
-        let pair = time.write(&moment);
-        assert_eq!((pair.ledger, pair.wall), (moment.wall, moment.wall));
-        assert!(time.is_due(&moment, Occasion::Commit), "not yet committed");
+        let reading = at(START + passed, passed, None);
+        assert!(time.is_due(&reading, Occasion::Commit));
+        let pair = time.write(&reading);
+        assert_eq!((pair.ledger, pair.wall), (reading.wall, reading.wall));
+        assert!(time.is_due(&reading, Occasion::Commit), "not yet committed");
         time.committed();
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::{Now, Timestamp},
+    clock::{Moment, Timestamp},
     operation::record::{AttemptRecord, Record},
 };
 
@@ -17,7 +17,7 @@ pub(crate) struct Inspection {
 
 impl Inspection {
     /// What to tell of `record`, its times as the time of day.
-    pub(crate) fn of(record: &Record, now: Now) -> Self {
+    pub(crate) fn of(record: &Record, now: Moment) -> Self {
         let mut attempts = record.attempts.clone();
         for attempt in &mut attempts {
             attempt.started_at = now.time_of_day(attempt.started_at);

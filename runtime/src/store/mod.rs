@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
-    clock::{Clock, Now, Timestamp},
+    clock::{Clock, Moment, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{
         id::OperationId,
@@ -55,7 +55,7 @@ pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     fn now(&self) -> Timestamp;
 
     /// The ledger's own time and the wall clock's.
-    fn times(&self) -> Now;
+    fn moment(&self) -> Moment;
 
     /// Records the contracts in one transaction and returns them in order. A store registers
     /// one again that its ledger has lost.

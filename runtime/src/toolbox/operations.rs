@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp},
-    effect::external::view,
     reply::{Reply, rejection::Rejection},
     request::caller::Caller,
 };
@@ -65,8 +64,8 @@ impl Toolbox {
         };
         let id = id.parse().ok();
         let (record, tool) = self.inner.visible(executor, caller, id, false).await?;
-        let now = executor.times();
-        let reply = view::reply(&tool, &record, true, now.ledger);
+        let now = executor.moment();
+        let reply = super::external::told(executor, &tool, &record, true);
         let reply = match self.inner.groups.get(&*tool.name) {
             Some(group) => group.reply.checked(reply),
             None => reply,

@@ -11,7 +11,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 
 use crate::{
-    ledger_time::Moment,
+    ledger_time::Reading,
     store::sqlite::{
         ffi,
         files::Files,
@@ -119,8 +119,8 @@ impl Opener {
             connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
         })
         .map_err(classify)?;
-        let moment = guard.time().moment();
-        insist(patience, || migrate(&mut connection, &MIGRATIONS, &moment))?;
+        let reading = guard.time().reading();
+        insist(patience, || migrate(&mut connection, &MIGRATIONS, &reading))?;
         insist(patience, || guard.time().opened(&connection)).map_err(classify)?;
         insist(patience, || {
             connection.pragma_update(None, "synchronous", self.options.synchronous.pragma())
@@ -258,7 +258,7 @@ fn use_write_ahead_log(connection: &Connection) -> Result<(), OpenError> {
 fn migrate(
     connection: &mut Connection,
     migrations: &[Migration],
-    moment: &Moment,
+    reading: &Reading,
 ) -> Result<(), OpenError> {
     let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     // A ledger of this version is opened without the write lock.
@@ -269,7 +269,7 @@ fn migrate(
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, true)
         .map_err(classify)?;
-    let migrated = migrate_under_lock(connection, migrations, known, moment);
+    let migrated = migrate_under_lock(connection, migrations, known, reading);
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, false)
         .map_err(classify)
@@ -280,7 +280,7 @@ fn migrate_under_lock(
     connection: &mut Connection,
     migrations: &[Migration],
     known: i64,
-    moment: &Moment,
+    reading: &Reading,
 ) -> Result<(), OpenError> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
@@ -289,13 +289,13 @@ fn migrate_under_lock(
     for (version, migration) in (1_i64..).zip(migrations).skip(migrations.len() - lacks) {
         transaction.execute_batch(migration.sql).map_err(classify)?;
         if version == CLOCK_VERSION {
-            time::begin(&transaction, moment).map_err(classify)?;
+            time::begin(&transaction, reading).map_err(classify)?;
         }
         if version == SECRET_VERSION {
             let mut secret = [0; 32];
             getrandom::fill(&mut secret).map_err(|error| OpenError::NoRandomness(error.into()))?;
             transaction
-                .execute(MAKE_SECRET, (secret, moment.wall.0))
+                .execute(MAKE_SECRET, (secret, reading.wall.0))
                 .map_err(classify)?;
         }
         transaction
@@ -404,7 +404,7 @@ mod tests {
         sql: "CREATE TABLE idempotent_next (x)",
         oldest_writer: 4,
     };
-    const NOW: Moment = Moment {
+    const NOW: Reading = Reading {
         wall: Timestamp(43_200_000),
         monotonic: 7,
         boot: None,

@@ -14,7 +14,7 @@ use rusqlite::Connection;
 
 use crate::{
     BuildError,
-    clock::{Clock, Now, Timestamp},
+    clock::{Clock, Moment, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{
         identity::Identity,
@@ -53,8 +53,8 @@ impl Backend for Owner {
         self.core.time.now()
     }
 
-    fn times(&self) -> Now {
-        self.core.time.times()
+    fn moment(&self) -> Moment {
+        self.core.time.moment()
     }
 
     fn register(

@@ -11,9 +11,9 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::{
-    clock::{BootId, Clock, Now, Timestamp, milliseconds},
+    clock::{BootId, Clock, Moment, Timestamp, milliseconds},
     effect::tx::Transaction,
-    ledger_time::{Anchor, LedgerTime, Moment, Occasion, Pair},
+    ledger_time::{Anchor, LedgerTime, Occasion, Pair, Reading},
     store::{
         StoreError,
         sqlite::{
@@ -47,7 +47,7 @@ struct State {
 impl StoreTime {
     /// The wall clock's time, until a ledger is opened.
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
-        let time = LedgerTime::open(None, &Moment::of(&*clock));
+        let time = LedgerTime::open(None, &Reading::of(&*clock));
         Self {
             clock,
             ahead: AtomicI64::new(time.ahead()),
@@ -63,8 +63,8 @@ impl StoreTime {
         &self.clock
     }
 
-    pub(super) fn moment(&self) -> Moment {
-        Moment::of(&*self.clock)
+    pub(super) fn reading(&self) -> Reading {
+        Reading::of(&*self.clock)
     }
 
     /// The ledger's time.
@@ -74,8 +74,8 @@ impl StoreTime {
     }
 
     /// The ledger's time and the wall clock's.
-    pub(crate) fn times(&self) -> Now {
-        Now {
+    pub(crate) fn moment(&self) -> Moment {
+        Moment {
             ledger: self.now(),
             wall: Timestamp::wall(&*self.clock),
         }
@@ -84,11 +84,11 @@ impl StoreTime {
     /// A connection was opened, its ledger brought to this version.
     pub(super) fn opened(&self, connection: &Connection) -> rusqlite::Result<()> {
         let found = connection.query_row(READ_CLOCK, [], read_pair).optional()?;
-        self.with(|state, moment| {
+        self.with(|state, reading| {
             if state.is_open {
-                state.time.meet(found, moment);
+                state.time.meet(found, reading);
             } else {
-                state.time = LedgerTime::open(found, moment);
+                state.time = LedgerTime::open(found, reading);
                 state.is_open = true;
             }
         });
@@ -97,25 +97,25 @@ impl StoreTime {
 
     /// Whether this process buries and frees nothing yet, since it believes its wall clock.
     pub(super) fn is_on_trial(&self) -> bool {
-        self.with(|state, moment| state.time.is_on_trial(moment))
+        self.with(|state, reading| state.time.is_on_trial(reading))
     }
 
     /// Takes note of the pair in the ledger.
     pub(super) fn meet(&self, transaction: &Transaction) -> rusqlite::Result<()> {
         let found = read(transaction)?;
-        self.with(|state, moment| state.time.meet(found, moment));
+        self.with(|state, reading| state.time.meet(found, reading));
         Ok(())
     }
 
     /// Writes the pair in the open transaction if it is due, and says whether it was. The
     /// write lock is held.
     fn record(&self, transaction: &Transaction, occasion: Occasion) -> rusqlite::Result<bool> {
-        if !self.with(|state, moment| state.time.is_due(moment, occasion)) {
+        if !self.with(|state, reading| state.time.is_due(reading, occasion)) {
             return Ok(false);
         }
         self.meet(transaction)?;
         self.tell_of_jumps();
-        let pair = self.with(|state, moment| state.time.write(moment));
+        let pair = self.with(|state, reading| state.time.write(reading));
         write(transaction, pair).map(|()| true)
     }
 
@@ -134,7 +134,7 @@ impl StoreTime {
     ) -> Result<(), StoreError> {
         self.meet(transaction).map_err(unreadable)?;
         self.tell_of_jumps();
-        if !self.with(|state, moment| state.time.is_due(moment, occasion)) {
+        if !self.with(|state, reading| state.time.is_due(reading, occasion)) {
             return Ok(());
         }
         if !transaction.lock(wait).map_err(unreadable)? {
@@ -174,7 +174,7 @@ impl StoreTime {
         memo.confirm_locked(core, transaction)?;
         core.check_files()?;
         self.meet(transaction).map_err(unreadable)?;
-        let pair = self.with(|state, moment| state.time.reset_wall(moment));
+        let pair = self.with(|state, reading| state.time.reset_wall(reading));
         write(transaction, pair)
             .and_then(|()| transaction.command(Own::Commit))
             .map_err(unreadable)?;
@@ -183,7 +183,7 @@ impl StoreTime {
     }
 
     fn tell_of_jumps(&self) {
-        let Some(jump) = self.with(|state, moment| state.time.jump(moment)) else {
+        let Some(jump) = self.with(|state, reading| state.time.jump(reading)) else {
             return;
         };
         let seconds = jump / 1_000;
@@ -203,10 +203,10 @@ impl StoreTime {
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut State, &Moment) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut State, &Reading) -> T) -> T {
         let mut state = self.state();
         // Under the lock, so that moments come in their order.
-        let value = work(&mut state, &self.moment());
+        let value = work(&mut state, &self.reading());
         self.ahead.store(state.time.ahead(), Ordering::Relaxed);
         value
     }
@@ -240,8 +240,8 @@ fn write(transaction: &Transaction, pair: Pair) -> rusqlite::Result<()> {
 }
 
 /// Begins a ledger's time, in the migration that brought it.
-pub(super) fn begin(connection: &Connection, moment: &Moment) -> rusqlite::Result<()> {
-    let pair = Pair::beginning(moment);
+pub(super) fn begin(connection: &Connection, reading: &Reading) -> rusqlite::Result<()> {
+    let pair = Pair::beginning(reading);
     let boot = pair.anchor.map(|anchor| *anchor.boot.as_bytes());
     let monotonic = pair.anchor.map(|anchor| anchor.monotonic);
     connection
