@@ -57,6 +57,7 @@ impl World {
                 keep_request: false,
             },
             record: Record {
+                era: 0,
                 operation_id: OperationId::generate(),
                 scope: Arc::from("[]"),
                 tool: Arc::from("send"),
