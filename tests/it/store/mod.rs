@@ -1,12 +1,14 @@
 //! The SQLite store: races, crashes, faults, shared commits, and what handlers may not do.
 
 mod crashes;
+mod disk;
 mod faults;
 mod guard;
 mod handlers;
 mod layout;
 mod losses;
 mod opening;
+mod power;
 mod races;
 mod shared_commits;
 mod waiting;

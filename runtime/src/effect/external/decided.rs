@@ -7,16 +7,19 @@ use serde_json::Value;
 use crate::{
     effect::external::executor::Executor,
     operation::{id::OperationId, record::Record, state::Refusal},
-    store::{BoxFuture, Decide, StoreError},
+    store::{BoxFuture, Decide, StoreError, WriteError},
 };
 
-/// Why a decision changed nothing.
+/// Why a decision changed nothing, or may have.
 pub(crate) enum Undecided {
     /// The state machine refuses it; the record as it is.
     Refused(Refusal, Box<Record>),
     /// There is no such operation any more.
     Gone,
+    /// Nothing was written.
     Storage(StoreError),
+    /// It may have been written: another decision finds it, or finds it missing.
+    Unknown(StoreError),
 }
 
 /// Has a decision made and written.
@@ -30,7 +33,8 @@ pub(crate) fn decide_on(
             Ok(Some(Ok(record))) => Ok(record),
             Ok(Some(Err((refusal, record)))) => Err(Undecided::Refused(refusal, Box::new(record))),
             Ok(None) => Err(Undecided::Gone),
-            Err(error) => Err(Undecided::Storage(error)),
+            Err(WriteError::Nothing(error)) => Err(Undecided::Storage(error)),
+            Err(WriteError::Unknown(error)) => Err(Undecided::Unknown(error)),
         }
     })
 }

@@ -159,7 +159,7 @@ impl Run {
             // The provider's window has closed meanwhile.
             Err(Undecided::Refused(Refusal::InDoubt, record)) => return self.end(*record).await,
             Err(Undecided::Refused(..) | Undecided::Gone) => return None,
-            Err(Undecided::Storage(error)) => {
+            Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
                 // Nothing was sent; if the attempt is recorded all the same, its lease ends.
                 tracing::error!(%error, "an attempt can't be recorded; it is not made");
                 return None;
@@ -300,7 +300,7 @@ impl Run {
             match reported {
                 Ok(record) => return Some(record),
                 Err(Undecided::Refused(..) | Undecided::Gone) => return None,
-                Err(Undecided::Storage(error)) => {
+                Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
                     tracing::error!(%error, "an attempt's report can't be written; trying again");
                 }
             }
@@ -366,7 +366,7 @@ impl Run {
         match settled {
             Ok(record) => Some(record),
             Err(Undecided::Refused(..) | Undecided::Gone) => None,
-            Err(Undecided::Storage(error)) => {
+            Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
                 tracing::error!(%error, "a reconciliation can't be recorded; it is asked again later");
                 None
             }
@@ -415,7 +415,7 @@ impl Run {
         match ended {
             Ok(record) => self.executor.observe(&record),
             Err(Undecided::Refused(..) | Undecided::Gone) => (),
-            Err(Undecided::Storage(error)) => {
+            Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
                 tracing::error!(%error, "the end of a run can't be recorded; its lease ends");
             }
         }

@@ -6,6 +6,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rusqlite::Connection;
+
 use crate::{
     effect::{
         transactional::Executed,
@@ -17,11 +19,15 @@ use crate::{
             Core,
             call::{self, End, Progress, Undo, unreadable},
             connection::is_busy,
-            fence::{self, Settled},
+            exclusive::unsettled,
+            key::LedgerKey,
+            lost_commit::{self, Evidence, Uncommitted},
             own::Own,
             queue::CallJob,
+            register::ContractRow,
+            statements::HAS_OPERATION,
             ticket::Answer,
-            writer::{Memo, Writer, pause},
+            writer::{Memo, Writer},
         },
     },
 };
@@ -32,9 +38,6 @@ const BATCH_TIME: Duration = Duration::from_millis(10);
 /// How often a transaction begins again because another process was in the way at a place
 /// where none can be; then it is given up.
 const RESTARTS: u32 = 16;
-
-/// How often a commit is tried again that another connection keeps from happening.
-const COMMIT_TRIES: u32 = 200;
 
 /// How one transaction ended.
 enum Attempt {
@@ -49,7 +52,7 @@ enum Attempt {
     /// The commit failed with nothing written, and what to say if it was of one call.
     NotCommitted(Executed),
     /// The commit failed, and whether it happened can't be established.
-    Unknown(StoreError),
+    Unknown(rusqlite::Error),
 }
 
 /// Runs calls in as few transactions as possible and answers them; returns those that
@@ -104,6 +107,7 @@ fn refuse_all(jobs: Vec<CallJob>, error: &Arc<StoreError>) {
         let own = StoreError {
             what: error.what,
             prospect: error.prospect,
+            unread: error.unread,
             source: Some(Box::new(Arc::clone(error))),
         };
         job.ticket.answer(Answer::Executed(Executed::Storage(own)));
@@ -177,10 +181,13 @@ impl Batch<'_> {
     /// One transaction with `jobs`. Unless it is done, nothing of it remains.
     fn attempt(&mut self, jobs: &mut [CallJob], locked: bool, undo: Undo) -> Attempt {
         let attempt = self.transact(jobs, locked, undo);
-        if matches!(attempt, Attempt::Done(_) | Attempt::Unknown(_)) {
+        if matches!(attempt, Attempt::Done(_)) {
             return attempt;
         }
         self.memo.rolled_back();
+        if matches!(attempt, Attempt::Unknown(_)) {
+            return attempt;
+        }
         for job in jobs {
             job.outcome = None;
             job.ticket.unseal();
@@ -204,7 +211,10 @@ impl Batch<'_> {
             Ok(true) => (),
             Ok(false) => return Attempt::Done(jobs.len()), // All have been answered.
             Err(error) if is_busy(&error) => return Attempt::Locked,
-            Err(error) => return Attempt::NotCommitted(Executed::Storage(unreadable(error))),
+            Err(error) => {
+                let error = unreadable(error).before_look_up();
+                return Attempt::NotCommitted(Executed::Storage(error));
+            }
         }
         let mut progress = Progress { undo, locked };
         let began = core.clock.monotonic();
@@ -252,35 +262,22 @@ impl Batch<'_> {
 
     fn commit(&mut self, jobs: &[CallJob]) -> Attempt {
         let core = self.core;
-        for attempt in 0..COMMIT_TRIES {
-            let error = match self.tx.command(Own::Commit) {
-                Ok(()) => {
-                    self.committed(jobs);
-                    return Attempt::Done(jobs.len());
-                }
-                Err(error) => error,
-            };
-            if !self.tx.is_autocommit() {
-                if is_busy(&error) {
-                    pause(attempt);
-                    continue;
-                }
-                // The transaction is still open, so it is not committed.
-                return Attempt::NotCommitted(Executed::Storage(unreadable(error)));
+        let has_all = |connection: &Connection| has_all(connection, jobs);
+        let evidence = Evidence::Written(&has_all);
+        let synced = core.opener.options.synchronous.syncs_commits();
+        match lost_commit::commit(core, &self.tx, &evidence, synced) {
+            Ok(()) => {
+                self.committed(jobs);
+                Attempt::Done(jobs.len())
             }
-            // The transaction has ended one way or the other: ask what is on the disk.
-            return match fence::settle(core, &self.tx, jobs) {
-                Settled::Committed => {
-                    self.committed(jobs);
-                    Attempt::Done(jobs.len())
-                }
-                Settled::NotCommitted => {
-                    Attempt::NotCommitted(Executed::Storage(unreadable(error)))
-                }
-                Settled::Unknown => Attempt::Unknown(unreadable(error)),
-            };
+            Err(Uncommitted::Nothing(error)) if is_busy(&error) => {
+                Attempt::NotCommitted(Executed::Busy)
+            }
+            Err(Uncommitted::Nothing(error)) => {
+                Attempt::NotCommitted(Executed::Storage(unreadable(error)))
+            }
+            Err(Uncommitted::Unknown(error)) => Attempt::Unknown(error),
         }
-        Attempt::NotCommitted(Executed::Busy)
     }
 
     /// What the transaction read and wrote is there to stay.
@@ -298,10 +295,31 @@ impl Batch<'_> {
     }
 }
 
+/// One transaction wrote all of the sealed calls' receipts, so all or none are there.
+fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<bool> {
+    let mut statement = connection.prepare(HAS_OPERATION)?;
+    for job in jobs {
+        let Some(Executed::Committed(receipt)) = &job.outcome else {
+            continue;
+        };
+        let identity = &job.call.identity;
+        let found = statement.exists((
+            LedgerKey::from(&identity.key),
+            &*identity.scope,
+            ContractRow::from_id(job.call.tool.contract_id).tool,
+            receipt.operation_id.as_bytes(),
+        ))?;
+        if !found {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Nothing is known of what the transaction wrote, nor of what its other calls read of it.
-fn unknown(jobs: &mut [CallJob], error: StoreError) {
+fn unknown(jobs: &mut [CallJob], error: rusqlite::Error) {
     let error_at_commit = Arc::new(error);
-    let unsettled: Vec<_> = jobs
+    let unsettled_ids: Vec<_> = jobs
         .iter()
         .filter_map(|job| match &job.outcome {
             Some(Executed::Committed(receipt)) => Some(receipt.operation_id),
@@ -310,12 +328,9 @@ fn unknown(jobs: &mut [CallJob], error: StoreError) {
         .collect();
     for job in jobs {
         let receipt = job.outcome.as_ref().and_then(Executed::receipt);
-        if let Some(receipt) = receipt.filter(|receipt| unsettled.contains(&receipt.operation_id)) {
-            let error = StoreError::new(
-                "the database failed at the commit, and what it kept can't be read; ask again \
-                 with the same key",
-            );
-            let error = error.retryable().caused_by(Arc::clone(&error_at_commit));
+        let receipt = receipt.filter(|receipt| unsettled_ids.contains(&receipt.operation_id));
+        if let Some(receipt) = receipt {
+            let error = unsettled(Arc::clone(&error_at_commit));
             job.outcome = Some(Executed::Unknown(receipt.operation_id, error));
         }
     }

@@ -104,13 +104,15 @@ pub(super) fn run(
     let mark = memo.mark();
     let place = match Place::of(memo, tx) {
         Ok(place) => place,
-        Err(error) => return failed(tx, error),
+        Err(error) => return unread(tx, error),
     };
     match find(tx, &place) {
         Ok(Ok(Some(stored))) => return End::Found(stored),
         Ok(Ok(None)) => (),
-        Ok(Err(unreadable)) => return End::Undone(Executed::Storage(unreadable)),
-        Err(error) => return failed(tx, error),
+        Ok(Err(unreadable)) => {
+            return End::Undone(Executed::Storage(unreadable.before_look_up()));
+        }
+        Err(error) => return unread(tx, error),
     }
     if !progress.locked {
         if let Err(error) = tx.command(Own::Upgrade) {
@@ -410,6 +412,14 @@ fn failed(tx: &Tx, error: rusqlite::Error) -> End {
         return End::Locked;
     }
     End::Lost(Executed::Storage(unreadable(error)))
+}
+
+/// The look-up failed, so nothing is known of an earlier call with the key.
+fn unread(tx: &Tx, error: rusqlite::Error) -> End {
+    match failed(tx, error) {
+        End::Lost(Executed::Storage(error)) => End::Lost(Executed::Storage(error.before_look_up())),
+        end => end,
+    }
 }
 
 /// What to say of a database error.

@@ -42,15 +42,17 @@ mod batch;
 mod call;
 mod checkpoint;
 mod connection;
+mod exclusive;
 mod external;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
-mod fence;
 mod ffi;
 mod gather;
 mod guard;
 mod held;
 mod key;
+mod log;
+mod lost_commit;
 mod operations;
 mod options;
 mod own;

@@ -84,7 +84,7 @@ impl Backend for Owner {
                     reader::find(connection, identity)
                 })
                 .unwrap_or_else(|error| Err(unopened(error)));
-            return Box::pin(future::ready(found));
+            return Box::pin(future::ready(found.map_err(StoreError::before_look_up)));
         }
         let identity = identity.clone();
         Box::pin(async move {
@@ -97,6 +97,7 @@ impl Backend for Owner {
             found
                 .await
                 .unwrap_or_else(|executed| Err(not_run(executed)))
+                .map_err(StoreError::before_look_up)
         })
     }
 

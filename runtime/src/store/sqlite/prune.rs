@@ -15,8 +15,8 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
+            exclusive::{self, Failed, Terms},
             external::DROP_EXTERNAL,
-            own::Own,
             statements::{BURY, FORGET, WALK},
         },
     },
@@ -144,29 +144,25 @@ pub(super) fn prune(
         }
     }
     if !doomed.is_empty() {
-        if !transaction.lock(wait).map_err(unreadable)? {
-            return Ok(None);
-        }
-        for (sql, seq) in doomed {
-            let rows = transaction
-                .connection()
-                .execute(sql, (seq, now.0))
-                .map_err(unreadable)?;
-            if sql == BURY && rows > 0 {
-                for sql in DROP_EXTERNAL {
-                    transaction
-                        .connection()
-                        .execute(sql, [seq])
-                        .map_err(unreadable)?;
-                }
-            }
-            match sql {
-                BURY => pruned.expired += rows,
-                _ => pruned.forgotten += rows, // `doomed` holds these two.
-            }
-        }
-        transaction.command(Own::Commit).map_err(unreadable)?;
+        let terms = Terms {
+            synced: false,
+            is_there: None,
+        };
+        let outcome = exclusive::run(core, transaction, None, wait, &terms, |transaction| {
+            remove(transaction.connection(), &doomed, now)
+        });
+        // Whatever became of it, a receipt in memory may be a row no more.
         core.receipts.clear();
+        match outcome {
+            Ok((expired, forgotten)) => {
+                pruned.expired = expired;
+                pruned.forgotten = forgotten;
+            }
+            Err(Failed::Busy | Failed::Late) => return Ok(None),
+            Err(Failed::Refused(error) | Failed::Nothing(error) | Failed::Unknown(error)) => {
+                return Err(error);
+            }
+        }
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,
@@ -178,6 +174,28 @@ pub(super) fn prune(
         _ => 0, // The end: the next walk starts over.
     };
     Ok(Some(pruned))
+}
+
+/// Buries and forgets rows; how many of each.
+fn remove(
+    connection: &Connection,
+    doomed: &[(&'static str, i64)],
+    now: Timestamp,
+) -> Result<(usize, usize), StoreError> {
+    let (mut expired, mut forgotten) = (0, 0);
+    for (sql, seq) in doomed {
+        let rows = connection.execute(sql, (seq, now.0)).map_err(unreadable)?;
+        if *sql == BURY && rows > 0 {
+            for sql in DROP_EXTERNAL {
+                connection.execute(sql, [seq]).map_err(unreadable)?;
+            }
+        }
+        match *sql {
+            BURY => expired += rows,
+            _ => forgotten += rows, // `doomed` holds these two.
+        }
+    }
+    Ok((expired, forgotten))
 }
 
 fn earlier(one: Option<Timestamp>, other: Timestamp) -> Timestamp {

@@ -11,7 +11,7 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
-            own::Own,
+            exclusive::{self, Failed, Terms},
             statements::{FIND_CONTRACT, FIND_TOOL, INSERT_TOOL, UPSERT_CONTRACT},
         },
     },
@@ -59,20 +59,26 @@ pub(super) fn register(
         .clock
         .monotonic()
         .saturating_add(core.opener.options.budget);
-    let locked = transaction
-        .lock(|| core.clock.monotonic() < deadline)
-        .map_err(|error| BuildError::Store(unreadable(error)))?;
-    if !locked {
-        return Err(BuildError::Store(
+    let waits = || core.clock.monotonic() < deadline;
+    let is_there = |connection: &Connection, _: &Vec<i64>| {
+        let known = known(connection, contracts, &|_, _| Ok(()));
+        Ok(matches!(known, Ok(Some(_))))
+    };
+    let terms = Terms {
+        synced: false,
+        is_there: Some(&is_there),
+    };
+    let recorded = exclusive::run(core, transaction, None, waits, &terms, |transaction| {
+        record(transaction.connection(), contracts, check)
+    });
+    recorded.map_err(|failed| match failed {
+        Failed::Busy | Failed::Late => BuildError::Store(
             StoreError::new("another process keeps the database locked; end it, or build again")
                 .retryable(),
-        ));
-    }
-    let ids = record(transaction.connection(), contracts, check)?;
-    transaction
-        .command(Own::Commit)
-        .map_err(|error| BuildError::Store(unreadable(error)))?;
-    Ok(ids)
+        ),
+        Failed::Refused(error) => error,
+        Failed::Nothing(error) | Failed::Unknown(error) => BuildError::Store(error),
+    })
 }
 
 /// The ids if every contract is recorded as it is now.
