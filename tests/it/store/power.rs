@@ -7,8 +7,8 @@ use std::{
 };
 
 use idempotent_tool::{
-    Failure, Finding, Reply, Resolution, ResolveError, SqliteStore, Status, Synchronous,
-    Toolbox, TransactError, Tx, idempotent_tool,
+    Failure, Finding, Reply, Resolution, ResolveError, SqliteStore, Status, Synchronous, Toolbox,
+    TransactError, Tx, idempotent_tool,
 };
 use rusqlite::{Connection, ffi};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How many losses are tried at each moment, besides those of all and of nothing.
-const LOSSES: u64 = 3;
+const LOSSES: u64 = 2;
 
 /// Write a note.
 #[idempotent_tool(operation = "note:v1")]
@@ -243,7 +243,7 @@ fn settled_faults() -> Vec<Vec<Fault>> {
             ),
         ],
     ];
-    for after in 0..4 {
+    for after in 0..3 {
         let full = fault(File::Log, Operation::Write, after, 99, ffi::SQLITE_FULL);
         let broken = fault(
             File::Log,
@@ -278,9 +278,9 @@ fn what_is_told_absent_is_in_no_image() {
                     let begin = story.disk.now();
                     faults.iter().for_each(|fault| story.disk.fail(*fault));
                     let reply = story.call("failing");
-                    // At `Normal` a commit has no sync that could fail.
+                    // At `Normal` a commit doesn't sync, and one that is gathered writes once.
                     let failed = story.disk.heal() > 0;
-                    assert!(failed || level == Synchronous::Normal, "{faults:?}");
+                    assert!(failed || reply.status() == Status::Succeeded, "{faults:?}");
                     if reply.status() != Status::Succeeded {
                         assert_eq!(reply.error_code(), Some("storage"), "{faults:?}");
                         storage += 1;
@@ -297,7 +297,8 @@ fn what_is_told_absent_is_in_no_image() {
                 }
             }
         }
-        assert!(storage > 12 && images > 1_000, "{storage} in {images}");
+        println!("{storage} settled, {images} images");
+        assert!(storage > 10 && images > 1_000, "{storage} in {images}");
     });
 }
 
@@ -391,7 +392,8 @@ fn an_own_transaction_is_told_absent_or_kept() {
                     faults.iter().for_each(|fault| story.disk.fail(*fault));
                     let written = story.transact("failing");
                     let failed = story.disk.heal() > 0;
-                    assert!(failed || level == Synchronous::Normal);
+                    // At `Normal` a commit doesn't sync, and one that is gathered writes once.
+                    assert!(failed || written.is_ok());
                     if let Err(error) = &written {
                         assert!(matches!(error, TransactError::Storage(_)), "{error:?}");
                     }
@@ -429,6 +431,7 @@ fn on_a_full_disk_everything_is_told_absent() {
                     })
                     .collect();
                 assert!(4 < failing.len(), "{left}: {failing:?}");
+                story.disk.fill_up(0);
                 let own = story.transact("own").unwrap_err();
                 assert!(
                     matches!(own, TransactError::Storage(_) | TransactError::Refused(_)),
@@ -609,7 +612,8 @@ fn what_is_asked_of_an_operation_is_recorded_absent_or_unknown() {
                     } else {
                         assert!(matches!(error, ResolveError::Unknown(_)), "{error:?}");
                     }
-                    outside.tools.resolve(resolution).await.unwrap();
+                    let resolved = outside.tools.resolve(resolution).await;
+                    assert!(resolved.is_ok());
                     outside.after_losses(outside.disk.now(), |image| {
                         assert_eq!(is_found(image), Ok(1))
                     });
@@ -688,7 +692,8 @@ fn at_normal_no_transition_is_undone_by_a_loss_of_power() {
                     by: marked("ada"),
                     why: marked("it isn't there"),
                 };
-                outside.tools.resolve(resolution).await.unwrap();
+                let resolved = outside.tools.resolve(resolution).await;
+                assert!(resolved.is_ok());
                 outside.after_losses(outside.disk.now(), |image| {
                     assert_eq!(state(image, &id), "cancelled1");
                 });
@@ -701,10 +706,12 @@ fn at_normal_no_transition_is_undone_by_a_loss_of_power() {
 #[test]
 fn at_normal_a_call_of_a_transactional_tool_syncs_nothing() {
     let disk = Disk::new();
-    let options = SqliteStore::options().background_pruning(false);
+    let clock = PacedClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
+    let options = SqliteStore::options()
+        .background_pruning(false)
+        .clock(clock.clone());
     let store = disk.open(options.synchronous(Synchronous::Normal));
     create_notes(&store);
-    let clock = PacedClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
     alone(async {
         let tools = Toolbox::builder(store.clone())
             .without_authorization()
@@ -719,7 +726,9 @@ fn at_normal_a_call_of_a_transactional_tool_syncs_nothing() {
         assert_succeeded(&reply, false);
         assert_eq!(disk.syncs_since(before), 0);
         let before = disk.now();
-        call(&tools, &clock, BY_KEY, "direct").await;
+        let reply = call(&tools, &clock, BY_KEY, "direct").await;
+        assert_succeeded(&reply, false);
+        clock.rest().await;
         assert!(
             disk.syncs_since(before) >= 3,
             "accepted, begun and reported"
