@@ -12,7 +12,7 @@ use crate::{
         stored::{Receipt, Stored},
     },
     reply::validate::ResultValidator,
-    request::{arguments::InvalidArgument, arguments::fingerprint::Fingerprint, caller::Caller},
+    request::{arguments::InvalidArguments, arguments::fingerprint::Fingerprint, caller::Caller},
     store::StoreError,
     tool::{State, TransactionalEffect},
 };
@@ -54,7 +54,7 @@ pub(crate) struct TransactionalCall {
 #[derive(Debug)]
 pub(crate) enum RunError {
     /// The arguments' type refuses what its schema allows.
-    InvalidArguments(Vec<InvalidArgument>),
+    InvalidArguments(InvalidArguments),
     /// The handler failed, or its result can't be retained.
     Failed(Failure),
 }
@@ -109,10 +109,10 @@ impl RunError {
     /// The arguments' own type refused them.
     pub(crate) fn refused(_error: &serde_json::Error) -> Self {
         // The error's text may quote the value, so only the fact is told.
-        Self::InvalidArguments(vec![InvalidArgument {
-            path: String::new(),
-            message: "the arguments fit the schema, but the tool's own type refuses them".into(),
-        }])
+        Self::InvalidArguments(InvalidArguments::one(
+            "",
+            "the arguments fit the schema, but the tool's own type refuses them",
+        ))
     }
 
     /// The result can't be written as JSON.
