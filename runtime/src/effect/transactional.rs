@@ -6,6 +6,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     effect::{external::outbox::Outbox, failure::Failure},
+    finite::Unwritable,
     operation::{
         id::OperationId,
         identity::Identity,
@@ -116,13 +117,7 @@ impl RunError {
     }
 
     /// The result can't be written as JSON.
-    pub(crate) fn unserializable(error: serde_json::Error) -> Self {
-        Self::Failed(
-            Failure::new(
-                "result_not_serializable",
-                "the tool's result can't be written as JSON",
-            )
-            .with_source(error),
-        )
+    pub(crate) fn unwritable(error: Unwritable) -> Self {
+        Self::Failed(Failure::unwritable_result(error))
     }
 }

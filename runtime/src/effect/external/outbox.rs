@@ -4,11 +4,11 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{
     clock::Timestamp,
     effect::{external::tool::ExternalTool, failure::Failure},
+    finite,
     operation::{
         id::OperationId,
         identity::Identity,
@@ -75,7 +75,7 @@ impl Outbox {
             )
             .with_source(invalid.text())
         };
-        let arguments: Value = serde_json::to_value(arguments).map_err(|error| {
+        let arguments = finite::to_value(arguments).map_err(|error| {
             Failure::new(
                 "invalid_arguments",
                 format!("the arguments for `{name}:v{version}` can't be written as JSON"),
