@@ -55,7 +55,7 @@ pub(crate) struct Fault {
 /// The files of one folder on such a disk.
 pub(crate) struct Disk {
     folder: TempDir,
-    state: Arc<Mutex<State>>,
+    state: Shared,
     is_default: bool,
 }
 
@@ -68,6 +68,8 @@ struct State {
     capacity: Option<usize>,
     failed: u32,
 }
+
+type Shared = Arc<Mutex<State>>;
 
 #[derive(Clone)]
 enum Done {
@@ -84,7 +86,7 @@ impl Disk {
         let is_default = std::env::var_os(AS_DEFAULT).is_some();
         register(is_default);
         let folder = tempfile::tempdir().unwrap();
-        let state = Arc::<Mutex<State>>::default();
+        let state = Shared::default();
         let path = folder.path().to_str().unwrap().to_owned();
         lock(&DISKS).push((path, Arc::clone(&state)));
         Self {
@@ -111,10 +113,10 @@ impl Disk {
         Connection::open(self.name()).unwrap()
     }
 
-    pub(crate) fn fail(&self, fault: Fault) {
+    pub(crate) fn fail(&self, faults: &[Fault]) {
         let mut state = lock(&self.state);
         state.failed = 0;
-        state.faults.push(fault);
+        state.faults.extend(faults);
     }
 
     /// Nothing more fails; how much did.
@@ -251,18 +253,18 @@ fn content(done: &[Done], file: File, random: &mut Random) -> Vec<u8> {
                     content.resize(at + bytes.len(), 0);
                 }
                 for (sector, bytes) in bytes.chunks(SECTOR).enumerate() {
-                    if kept == Some(true) || random.next() % 2 == 0 {
+                    if kept == Some(true) || random.next().is_multiple_of(2) {
                         let at = at + sector * SECTOR;
                         content[at..at + bytes.len()].copy_from_slice(bytes);
                     }
                 }
             }
-            Done::Truncate(of, size) if *of == file => {
-                if certain || random.keeps() != Some(false) {
-                    content.truncate(*size);
-                }
+            Done::Truncate(of, size)
+                if *of == file && (certain || random.keeps() != Some(false)) =>
+            {
+                content.truncate(*size);
             }
-            _ => (), // Another file's, or a sync.
+            _ => (), // Another file's, a sync, or lost.
         }
     }
     content
@@ -289,10 +291,10 @@ pub(crate) fn on_both(name: &str, run: impl FnOnce()) {
 }
 
 /// The folders whose files are watched.
-static DISKS: Mutex<Vec<(String, Arc<Mutex<State>>)>> = Mutex::new(Vec::new());
+static DISKS: Mutex<Vec<(String, Shared)>> = Mutex::new(Vec::new());
 
 /// The open files among them, by their addresses.
-static FILES: Mutex<Vec<(usize, File, Arc<Mutex<State>>)>> = Mutex::new(Vec::new());
+static FILES: Mutex<Vec<(usize, File, Shared)>> = Mutex::new(Vec::new());
 
 /// The real file system, set once by [`register`].
 static REAL: OnceLock<Real> = OnceLock::new();
@@ -345,7 +347,7 @@ fn register(as_default: bool) {
 }
 
 /// The disk that a file is on.
-fn disk_of(name: *const c_char) -> Option<Arc<Mutex<State>>> {
+fn disk_of(name: *const c_char) -> Option<Shared> {
     if name.is_null() {
         return None;
     }
@@ -435,7 +437,7 @@ unsafe fn real(file: *mut ffi::sqlite3_file) -> &'static ffi::sqlite3_io_methods
     unsafe { &*(*(*file).pMethods.cast::<Table>()).real }
 }
 
-fn watched(file: *mut ffi::sqlite3_file) -> (File, Arc<Mutex<State>>) {
+fn watched(file: *mut ffi::sqlite3_file) -> (File, Shared) {
     let files = lock(&FILES);
     let found = files.iter().find(|(address, ..)| *address == file.addr());
     let (_, which, disk) = found.unwrap();

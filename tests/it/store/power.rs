@@ -276,7 +276,7 @@ fn what_is_told_absent_is_in_no_image() {
                             .unwrap();
                     }
                     let begin = story.disk.now();
-                    faults.iter().for_each(|fault| story.disk.fail(*fault));
+                    story.disk.fail(&faults);
                     let reply = story.call("failing");
                     // At `Normal` a commit doesn't sync, and one that is gathered writes once.
                     let failed = story.disk.heal() > 0;
@@ -316,7 +316,7 @@ fn a_commit_that_can_not_be_published_is_in_no_image() {
                 99,
                 ffi::SQLITE_IOERR_SHMSIZE,
             );
-            story.disk.fail(index);
+            story.disk.fail(&[index]);
             // The first region of the index has room for 4,062 pages.
             let filled = story.store.transact_blocking(|tx| {
                 tx.execute_batch(
@@ -363,7 +363,7 @@ fn a_commit_is_unknown_only_where_the_disk_says_nothing() {
             ] {
                 let mut story = Story::new(Synchronous::Full);
                 let begin = story.disk.now();
-                faults.iter().for_each(|fault| story.disk.fail(*fault));
+                story.disk.fail(&faults);
                 assert_eq!(
                     story.call("failing").status(),
                     Status::OutcomeUnknown,
@@ -389,7 +389,7 @@ fn an_own_transaction_is_told_absent_or_kept() {
                     let mut story = Story::new(level);
                     story.transact("before").unwrap();
                     let begin = story.disk.now();
-                    faults.iter().for_each(|fault| story.disk.fail(*fault));
+                    story.disk.fail(&faults);
                     let written = story.transact("failing");
                     let failed = story.disk.heal() > 0;
                     // At `Normal` a commit doesn't sync, and one that is gathered writes once.
@@ -404,7 +404,7 @@ fn an_own_transaction_is_told_absent_or_kept() {
                 }
             }
             let mut story = Story::new(Synchronous::Full);
-            story.disk.fail(failed_syncs(99));
+            story.disk.fail(&[failed_syncs(99)]);
             let unknown = story.transact("unknown").unwrap_err();
             assert!(matches!(unknown, TransactError::Unknown(_)), "{unknown:?}");
         },
@@ -528,7 +528,7 @@ fn an_external_call_that_can_not_be_recorded_is_absent_or_unknown() {
             for failing in 1..=8 {
                 alone(async {
                     let outside = Outside::new(Synchronous::Full, []);
-                    outside.disk.fail(failed_syncs(failing));
+                    outside.disk.fail(&[failed_syncs(failing)]);
                     let reply = outside.call(BY_KEY, "failing").await;
                     let told = outside.disk.now();
                     *seen.entry(reply.status().as_str()).or_insert(0) += 1;
@@ -580,7 +580,7 @@ fn what_is_asked_of_an_operation_is_recorded_absent_or_unknown() {
                         by: marked("ada"),
                         why: marked("it isn't there"),
                     };
-                    outside.disk.fail(failed_syncs(failing));
+                    outside.disk.fail(&[failed_syncs(failing)]);
                     let cancelled = outside.about("cancel_operation", &id.to_string()).await;
                     outside.disk.heal();
                     let count = "SELECT count(*) FROM idempotent_external WHERE cancel";
@@ -597,7 +597,7 @@ fn what_is_asked_of_an_operation_is_recorded_absent_or_unknown() {
                         let next = cancelled["next_action"].as_str().unwrap();
                         assert!(next.contains("cancel_operation"), "{next}");
                     }
-                    outside.disk.fail(failed_syncs(failing));
+                    outside.disk.fail(&[failed_syncs(failing)]);
                     let error = outside.tools.resolve(resolution.clone()).await.unwrap_err();
                     outside.disk.heal();
                     let count =
@@ -615,7 +615,7 @@ fn what_is_asked_of_an_operation_is_recorded_absent_or_unknown() {
                     let resolved = outside.tools.resolve(resolution).await;
                     assert!(resolved.is_ok());
                     outside.after_losses(outside.disk.now(), |image| {
-                        assert_eq!(is_found(image), Ok(1))
+                        assert_eq!(is_found(image), Ok(1));
                     });
                 });
             }
@@ -752,10 +752,10 @@ fn a_look_up_that_fails_says_that_an_earlier_call_may_have_succeeded() {
         .background_pruning(false)
         .on_connection(|connection| {
             // What a reader finds is not what the writer left.
-            match connection.is_readonly(rusqlite::MAIN_DB)? {
-                true => Err(rusqlite::Error::InvalidQuery),
-                false => Ok(()),
+            if connection.is_readonly(rusqlite::MAIN_DB)? {
+                return Err(rusqlite::Error::InvalidQuery);
             }
+            Ok(())
         })
         .open(path)
         .unwrap();
