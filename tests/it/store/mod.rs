@@ -7,9 +7,12 @@ mod guard;
 mod handlers;
 mod layout;
 mod losses;
+mod memory;
 mod opening;
 mod power;
 mod races;
+mod replaced_files;
+mod restores;
 mod shared_commits;
 mod waiting;
 

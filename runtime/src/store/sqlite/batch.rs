@@ -24,9 +24,9 @@ use crate::{
             lost_commit::{self, Evidence, Uncommitted},
             own::Own,
             queue::CallJob,
-            register::ContractRow,
             statements::HAS_OPERATION,
             ticket::Answer,
+            watch::Before,
             writer::{Memo, Writer},
         },
     },
@@ -52,7 +52,7 @@ enum Attempt {
     /// The commit failed with nothing written, and what to say if it was of one call.
     NotCommitted(Executed),
     /// The commit failed, and whether it happened can't be established.
-    Unknown(rusqlite::Error),
+    Unknown(StoreError),
 }
 
 /// Runs calls in as few transactions as possible and answers them; returns those that
@@ -184,6 +184,7 @@ impl Batch<'_> {
         if matches!(attempt, Attempt::Done(_)) {
             return attempt;
         }
+        // Nothing outlives a transaction that is not known to be committed.
         self.memo.rolled_back();
         if matches!(attempt, Attempt::Unknown(_)) {
             return attempt;
@@ -202,6 +203,11 @@ impl Batch<'_> {
     fn transact(&mut self, jobs: &mut [CallJob], locked: bool, undo: Undo) -> Attempt {
         let core = self.core;
         self.tx.guard().begin();
+        let before = if locked {
+            Before::Locked
+        } else {
+            core.watch.before()
+        };
         let began = if locked {
             self.tx.lock(|| someone_waits(core, jobs))
         } else {
@@ -216,7 +222,11 @@ impl Batch<'_> {
                 return Attempt::NotCommitted(Executed::Storage(error));
             }
         }
-        let mut progress = Progress { undo, locked };
+        let mut progress = Progress {
+            undo,
+            locked,
+            unconfirmed: Some(before),
+        };
         let began = core.clock.monotonic();
         let mut ran = 0;
         let mut sealed = false;
@@ -237,6 +247,7 @@ impl Batch<'_> {
                     return Attempt::Done(1);
                 }
                 End::Skipped => (),
+                End::Refused(error) => return Attempt::NotCommitted(Executed::Storage(error)),
                 End::Locked => return Attempt::Locked,
                 End::Unprotected => return Attempt::Unprotected,
                 End::Lost(outcome) => return Attempt::Lost(position, outcome),
@@ -253,6 +264,9 @@ impl Batch<'_> {
 
     /// Ends a transaction that wrote nothing.
     fn conclude(&mut self, jobs: &[CallJob]) -> Attempt {
+        if let Err(moved) = self.core.check_files() {
+            return Attempt::NotCommitted(Executed::Storage(moved));
+        }
         if let Err(error) = self.tx.command(Own::Rollback) {
             return Attempt::NotCommitted(Executed::Storage(unreadable(error)));
         }
@@ -270,12 +284,8 @@ impl Batch<'_> {
                 self.committed(jobs);
                 Attempt::Done(jobs.len())
             }
-            Err(Uncommitted::Nothing(error)) if is_busy(&error) => {
-                Attempt::NotCommitted(Executed::Busy)
-            }
-            Err(Uncommitted::Nothing(error)) => {
-                Attempt::NotCommitted(Executed::Storage(unreadable(error)))
-            }
+            Err(Uncommitted::Busy) => Attempt::NotCommitted(Executed::Busy),
+            Err(Uncommitted::Nothing(error)) => Attempt::NotCommitted(Executed::Storage(error)),
             Err(Uncommitted::Unknown(error)) => Attempt::Unknown(error),
         }
     }
@@ -284,6 +294,7 @@ impl Batch<'_> {
     fn committed(&mut self, jobs: &[CallJob]) {
         self.memo.committed();
         for job in jobs {
+            job.ticket.learnt_in(self.memo.generation());
             // The caller keeps the receipt, if it is still there.
             if matches!(
                 job.outcome,
@@ -306,7 +317,7 @@ fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<bool> 
         let found = statement.exists((
             LedgerKey::from(&identity.key),
             &*identity.scope,
-            ContractRow::from_id(job.call.tool.contract_id).tool,
+            &*identity.tool,
             receipt.operation_id.as_bytes(),
         ))?;
         if !found {
@@ -317,7 +328,7 @@ fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<bool> 
 }
 
 /// Nothing is known of what the transaction wrote, nor of what its other calls read of it.
-fn unknown(jobs: &mut [CallJob], error: rusqlite::Error) {
+fn unknown(jobs: &mut [CallJob], error: StoreError) {
     let error_at_commit = Arc::new(error);
     let unsettled_ids: Vec<_> = jobs
         .iter()

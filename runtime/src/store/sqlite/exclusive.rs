@@ -14,6 +14,7 @@ use crate::{
             log::Published,
             lost_commit::{Evidence, Uncommitted, commit},
             ticket::Ticket,
+            writer::Memo,
         },
     },
 };
@@ -48,11 +49,12 @@ type IsThere<'a, T> = &'a dyn Fn(&Connection, &T) -> rusqlite::Result<bool>;
 /// `ticket` has ended, gets nothing written.
 pub(super) fn run<T, E>(
     core: &Core,
+    memo: &mut Memo,
     transaction: &Transaction,
     ticket: Option<&Ticket>,
     waits: impl FnMut() -> bool,
     terms: &Terms<'_, T>,
-    work: impl FnOnce(&Transaction) -> Result<T, E>,
+    work: impl FnOnce(&mut Memo, &Transaction) -> Result<T, E>,
 ) -> Result<T, Failed<E>> {
     let nothing = |error| Failed::Nothing(unreadable(error).before_look_up());
     let chosen = core.opener.options.synchronous;
@@ -65,7 +67,9 @@ pub(super) fn run<T, E>(
     if !locked || !ticket.is_none_or(Ticket::begin) {
         return Err(Failed::Busy);
     }
-    let value = work(transaction).map_err(Failed::Refused)?;
+    memo.confirm_locked(core, transaction)
+        .map_err(|error| Failed::Nothing(error.before_look_up()))?;
+    let value = work(memo, transaction).map_err(Failed::Refused)?;
     if !ticket.is_none_or(Ticket::seal) {
         return Err(Failed::Late);
     }
@@ -78,8 +82,12 @@ pub(super) fn run<T, E>(
         None => Evidence::Index(Published::read(transaction.connection())),
     };
     match commit(core, transaction, &evidence, synced) {
-        Ok(()) => Ok(value),
-        Err(Uncommitted::Nothing(error)) => Err(Failed::Nothing(unreadable(error))),
+        Ok(()) => {
+            memo.committed();
+            Ok(value)
+        }
+        Err(Uncommitted::Busy) => Err(Failed::Busy),
+        Err(Uncommitted::Nothing(error)) => Err(Failed::Nothing(error)),
         Err(Uncommitted::Unknown(error)) => Err(Failed::Unknown(unsettled(error))),
     }
 }

@@ -16,13 +16,17 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{
     effect::tx::Transaction,
-    store::sqlite::{
-        Core,
-        connection::is_busy,
-        log::{self, Published, Uncut},
-        own::Own,
-        statements::RAISE_FENCE,
-        writer::pause,
+    store::{
+        StoreError,
+        sqlite::{
+            Core,
+            call::unreadable,
+            connection::is_busy,
+            log::{self, Published, Uncut},
+            own::Own,
+            statements::RAISE_FENCE,
+            writer::pause,
+        },
     },
 };
 
@@ -32,10 +36,12 @@ const TRIES: u32 = 200;
 /// Why a transaction is not committed. It is ended.
 #[derive(Debug)]
 pub(super) enum Uncommitted {
+    /// Another connection was in the way. Nothing of it is there.
+    Busy,
     /// Nothing of it is there, and nothing of it will be.
-    Nothing(rusqlite::Error),
-    /// It may be there.
-    Unknown(rusqlite::Error),
+    Nothing(StoreError),
+    /// It may be there, or is in files that nobody finds any more.
+    Unknown(StoreError),
 }
 
 /// Whether a commit happened.
@@ -67,10 +73,12 @@ pub(super) fn commit(
     evidence: &Evidence<'_>,
     synced: bool,
 ) -> Result<(), Uncommitted> {
+    core.check_files().map_err(Uncommitted::Nothing)?;
     let mut tries = 0..TRIES;
     let error = loop {
         let error = match transaction.command(Own::Commit) {
-            Ok(()) => return Ok(()),
+            // What was committed to files that nobody finds any more is lost.
+            Ok(()) => return core.check_files().map_err(Uncommitted::Unknown),
             Err(error) => error,
         };
         match tries.next() {
@@ -80,8 +88,9 @@ pub(super) fn commit(
     };
     match settle(core, transaction, evidence, synced) {
         Settled::Committed => Ok(()),
-        Settled::NotCommitted => Err(Uncommitted::Nothing(error)),
-        Settled::Unknown => Err(Uncommitted::Unknown(error)),
+        Settled::NotCommitted if is_busy(&error) => Err(Uncommitted::Busy),
+        Settled::NotCommitted => Err(Uncommitted::Nothing(unreadable(error))),
+        Settled::Unknown => Err(Uncommitted::Unknown(unreadable(error))),
     }
 }
 
@@ -103,6 +112,10 @@ fn settle(
         .as_ref()
         .is_some_and(super::failpoints::Failpoints::hides_the_outcome)
     {
+        return Settled::Unknown;
+    }
+    // What is at the path now may be another database.
+    if core.check_files().is_err() {
         return Settled::Unknown;
     }
     let settled = match &core.opener.path {

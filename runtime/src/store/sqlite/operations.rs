@@ -12,6 +12,7 @@ use crate::{
         record::{NewOperation, Record},
         stored::Stored,
     },
+    request::registered::Registered,
     store::{
         BoxFuture, Decide, Decided, Due, DuePlace, ExternalBackend, StoreError, Wait, WriteError,
         sqlite::{
@@ -19,7 +20,8 @@ use crate::{
             call::unreadable,
             exclusive::{self, Failed, Terms},
             external,
-            owner::{Owner, not_run, unopened},
+            owner::{Owner, not_run},
+            reader,
             statements::{HAS_EXTERNAL, RAISE_FENCE},
             ticket::Ticket,
             writer::Writer,
@@ -33,6 +35,8 @@ const RUNS: u32 = 3;
 
 /// One transaction's work, which may run again.
 struct Work<W, L> {
+    /// What the ledger must cover before.
+    contract: Option<Arc<Registered>>,
     work: W,
     /// What to look for if the commit's answer is lost.
     is_there: Option<L>,
@@ -47,6 +51,7 @@ impl ExternalBackend for Owner {
         Box::pin(async move {
             let identity = new.identity.clone();
             let id = new.operation_id;
+            let contract = Arc::clone(&new.contract);
             let is_there = move |connection: &Connection, found: &Option<Stored>| match found {
                 Some(_) => Ok(true), // It wrote nothing: what it found is there.
                 None => connection.prepare(HAS_EXTERNAL)?.exists([id.as_bytes()]),
@@ -59,7 +64,7 @@ impl ExternalBackend for Owner {
                 })
             };
             let accepted = self
-                .transact(deadline, Work::found_by(work, is_there))
+                .transact(deadline, Work::found_by(contract, work, is_there))
                 .await?;
             self.core.recent.insert(&identity);
             Ok(accepted)
@@ -137,10 +142,7 @@ impl Owner {
     ) -> BoxFuture<'_, Result<T, StoreError>> {
         let core = &*self.core;
         if let Some(path) = &core.opener.path {
-            let found = core
-                .readers
-                .with(&core.opener, path, |connection| read(connection))
-                .unwrap_or_else(|error| Err(unopened(error)));
+            let found = core.look(path, |connection| in_snapshot(connection, &read));
             return Box::pin(future::ready(found.map_err(StoreError::before_look_up)));
         }
         Box::pin(async move {
@@ -158,9 +160,20 @@ impl Owner {
     }
 }
 
+/// Reads several things of one moment, in a ledger that this version may use.
+fn in_snapshot<T>(
+    connection: &Connection,
+    read: impl Fn(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let transaction = connection.unchecked_transaction().map_err(unreadable)?;
+    reader::may_use(&transaction)?;
+    read(&transaction) // Dropped, it is rolled back.
+}
+
 impl<W, L> Work<W, L> {
-    fn found_by(work: W, is_there: L) -> Self {
+    fn found_by(contract: Arc<Registered>, work: W, is_there: L) -> Self {
         Self {
+            contract: Some(contract),
             work,
             is_there: Some(is_there),
         }
@@ -171,6 +184,7 @@ impl<W, T> Work<W, fn(&Connection, &T) -> rusqlite::Result<bool>> {
     /// Of a change that others may have built upon since: there is nothing to look for.
     fn found_by_the_index(work: W) -> Self {
         Self {
+            contract: None,
             work,
             is_there: None,
         }
@@ -198,15 +212,20 @@ where
     };
     let outcome = exclusive::run(
         core,
+        &mut writer.memo,
         &transaction,
         Some(ticket),
         waits,
         &terms,
-        |transaction| {
+        |memo, transaction| {
             let connection = transaction.connection();
             if again {
                 // What the run before left, this one must find on the disk: so it writes.
                 connection.execute(RAISE_FENCE, []).map_err(unreadable)?;
+            }
+            if let Some(contract) = &work.contract {
+                memo.ensure_tool(transaction, contract)
+                    .map_err(unreadable)??;
             }
             (work.work)(connection)
         },

@@ -18,6 +18,7 @@ use crate::{
             exclusive::{self, Failed, Terms},
             external::DROP_EXTERNAL,
             statements::{BURY, FORGET, WALK},
+            writer::Memo,
         },
     },
 };
@@ -47,7 +48,8 @@ pub struct Pruned {
     pub halted: bool,
 }
 
-/// Where the walk over the ledger is, oldest first.
+/// Where the walk over the ledger is, oldest first. It is a place to look at and no more:
+/// each row is judged as it is, and another ledger is walked from its start within a minute.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     after: i64,
@@ -115,6 +117,7 @@ impl Walk {
 pub(super) fn prune(
     core: &Core,
     transaction: &Transaction,
+    memo: &mut Memo,
     walk: &mut Walk,
     limit: usize,
     wait: impl FnMut() -> bool,
@@ -148,13 +151,24 @@ pub(super) fn prune(
             synced: false,
             is_there: None,
         };
-        let outcome = exclusive::run(core, transaction, None, wait, &terms, |transaction| {
-            remove(transaction.connection(), &doomed, now)
-        });
-        // Whatever became of it, a receipt in memory may be a row no more.
-        core.receipts.clear();
+        let outcome = exclusive::run(
+            core,
+            memo,
+            transaction,
+            None,
+            wait,
+            &terms,
+            |_, transaction| {
+                let removed = remove(transaction.connection(), &doomed, now)?;
+                // Before the commit: what is removed by it is answered no more, whatever
+                // becomes of it. The rest still holds.
+                Ok((removed, core.watch.raise()))
+            },
+        );
         match outcome {
-            Ok((expired, forgotten)) => {
+            Ok(((expired, forgotten), generation)) => {
+                memo.learn_in(generation);
+                core.guard.confirmed(generation);
                 pruned.expired = expired;
                 pruned.forgotten = forgotten;
             }

@@ -93,14 +93,14 @@ pub(super) fn run<T, E>(
         synced: false,
         is_there: None,
     };
-    let memo = &writer.memo;
     let outcome = exclusive::run(
         core,
+        &mut writer.memo,
         &transaction,
         Some(ticket),
         waits,
         &terms,
-        |transaction| inside(core, memo, transaction, ticket, work),
+        |memo, transaction| inside(core, memo, transaction, ticket, work),
     );
     writer.put(core, transaction);
     outcome.map_err(|failed| match failed {
@@ -115,7 +115,7 @@ pub(super) fn run<T, E>(
 /// What the open transaction gets of `work`, and why it can't be committed.
 fn inside<T, E>(
     core: &Core,
-    memo: &Memo,
+    memo: &mut Memo,
     transaction: &Transaction,
     ticket: &Ticket,
     work: impl FnOnce(&Transaction) -> Result<T, E>,
