@@ -22,7 +22,11 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-            call::unreadable, ffi, key::LedgerKey, register::ContractRow, statements::INSERT_SCOPE,
+            call::{forget_changes, unreadable},
+            ffi,
+            key::LedgerKey,
+            register::ContractRow,
+            statements::INSERT_SCOPE,
             writer::read_stored,
         },
     },
@@ -111,7 +115,9 @@ pub(crate) fn enqueue(
     let connection = transaction.connection();
     let rowid = connection.last_insert_rowid();
     let found = transaction.guard().outside(|| {
-        Ok(match accept(connection, new)? {
+        let found = accept(connection, new)?;
+        forget_changes(transaction).map_err(unreadable)?;
+        Ok(match found {
             None => Found::Nothing,
             Some(Stored::Tombstone) => Found::Tombstone,
             Some(Stored::Receipt(receipt)) => Found::Known(Known {
