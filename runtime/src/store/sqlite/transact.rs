@@ -16,7 +16,7 @@ use crate::{
         StoreError,
         sqlite::{
             Core,
-            call::{is_lost, restricted, tidy},
+            call::{forget_changes, is_lost, restricted, tidy, unreadable},
             exclusive::{self, Failed, Terms},
             ticket::{Answer, Ticket},
             writer::{Memo, Writer},
@@ -120,6 +120,7 @@ fn inside<T, E>(
     ticket: &Ticket,
     work: impl FnOnce(&Transaction) -> Result<T, E>,
 ) -> Result<T, TransactError<E>> {
+    forget_changes(transaction).map_err(|error| TransactError::Storage(unreadable(error)))?;
     let outcome = restricted(transaction, ticket.deadline, || work(transaction));
     let left_behind = tidy(memo, transaction);
     if ticket.deadline <= core.clock.monotonic() {
