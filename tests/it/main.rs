@@ -34,6 +34,7 @@ mod operating;
 mod outbox;
 mod pace;
 mod process;
+mod proof;
 mod provider;
 mod recoverers;
 mod reliability;
