@@ -13,6 +13,7 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
+            exclusive::{self, Failed, Terms},
             external::DROP_EXTERNAL,
             statements::{BURY, FORGET, WALK},
             writer::Memo,
@@ -98,42 +99,38 @@ pub(super) fn prune(
         }
     }
     if !doomed.is_empty() {
-        if !transaction.lock(wait).map_err(unreadable)? {
-            return Ok(None);
+        let terms = Terms {
+            synced: false,
+            is_there: None,
+        };
+        let outcome = exclusive::run(
+            core,
+            memo,
+            transaction,
+            None,
+            wait,
+            &terms,
+            |_, transaction| {
+                // Another process may have found that less time has passed.
+                time.meet(transaction).map_err(unreadable)?;
+                let removed = remove(transaction.connection(), &doomed, time.now())?;
+                // Before the commit: what is removed by it is answered no more, whatever
+                // becomes of it. The rest still holds.
+                Ok((removed, core.watch.raise()))
+            },
+        );
+        match outcome {
+            Ok(((expired, forgotten), generation)) => {
+                memo.learn_in(generation);
+                core.guard.confirmed(generation);
+                pruned.expired = expired;
+                pruned.forgotten = forgotten;
+            }
+            Err(Failed::Busy | Failed::Late) => return Ok(None),
+            Err(Failed::Refused(error) | Failed::Nothing(error) | Failed::Unknown(error)) => {
+                return Err(error);
+            }
         }
-        memo.confirm_locked(core, transaction)?;
-        // Another process may have found that less time has passed.
-        time.meet(transaction).map_err(unreadable)?;
-        let buried_at = time.now();
-        let now = now.min(buried_at.minus(MARGIN));
-        for (sql, seq) in doomed {
-            let rows = match sql {
-                BURY => transaction
-                    .connection()
-                    .execute(sql, (seq, now.0, buried_at.0)),
-                _ => transaction.connection().execute(sql, (seq, now.0)),
-            }
-            .map_err(unreadable)?;
-            if sql == BURY && rows > 0 {
-                for sql in DROP_EXTERNAL {
-                    transaction
-                        .connection()
-                        .execute(sql, [seq])
-                        .map_err(unreadable)?;
-                }
-            }
-            match sql {
-                BURY => pruned.expired += rows,
-                _ => pruned.forgotten += rows, // `doomed` holds these two.
-            }
-        }
-        core.check_files()?;
-        // Before the commit: what is removed by it is answered no more. The rest still holds.
-        let generation = core.watch.raise();
-        transaction.commit(time).map_err(unreadable)?;
-        memo.learn_in(generation);
-        core.guard.confirmed(generation);
-        core.check_files()?;
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,
@@ -145,6 +142,33 @@ pub(super) fn prune(
         _ => 0, // The end: the next walk starts over.
     };
     Ok(Some(pruned))
+}
+
+/// Buries and forgets rows; how many of each.
+fn remove(
+    connection: &Connection,
+    doomed: &[(&'static str, i64)],
+    now: Timestamp,
+) -> Result<(usize, usize), StoreError> {
+    let past = now.minus(MARGIN);
+    let (mut expired, mut forgotten) = (0, 0);
+    for (sql, seq) in doomed {
+        let rows = match *sql {
+            BURY => connection.execute(sql, (seq, past.0, now.0)),
+            _ => connection.execute(sql, (seq, past.0)),
+        }
+        .map_err(unreadable)?;
+        if *sql == BURY && rows > 0 {
+            for sql in DROP_EXTERNAL {
+                connection.execute(sql, [seq]).map_err(unreadable)?;
+            }
+        }
+        match *sql {
+            BURY => expired += rows,
+            _ => forgotten += rows, // `doomed` holds these two.
+        }
+    }
+    Ok((expired, forgotten))
 }
 
 fn earlier(one: Option<Timestamp>, other: Timestamp) -> Timestamp {
