@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::invalid::{InvalidArgument, InvalidArguments};
 use self::{
+    canonical::Form,
     fingerprint::Fingerprint,
     node::{Node, ObjectRule},
     validate::Validator,
@@ -144,9 +145,9 @@ impl CompiledArguments {
 
     /// Canonicalizes and digests arguments that are normalized and validated.
     pub(crate) fn fingerprint(&self, arguments: &Value) -> Fingerprint {
-        with_buffer(|canonical| {
-            canonical::write(&self.node, arguments, canonical);
-            Fingerprint::of(canonical)
+        with_form(|form| {
+            canonical::write(&self.node, arguments, form);
+            Fingerprint::of(form)
         })
     }
 
@@ -186,11 +187,11 @@ fn without_newer_defaults(
     kept
 }
 
-/// Whether two declared defaults of an argument with this `schema` are one, so that what
-/// repeats the one repeats the other.
-pub(crate) fn same_default(schema: &Value, one: &Value, other: &Value) -> bool {
+/// Whether the default that was recorded of an argument and the one it has now, by its
+/// `schema`, are one, so that what repeats the one repeats the other.
+pub(crate) fn same_default(schema: &Value, was: &Value, is: &Value) -> bool {
     let Value::Object(schema) = schema else {
-        return one == other;
+        return was == is;
     };
     // The schema is compiled without its own default, which may be neither of the two.
     let mut schema = schema.clone();
@@ -198,26 +199,36 @@ pub(crate) fn same_default(schema: &Value, one: &Value, other: &Value) -> bool {
     let Ok(node) = Node::compile(&mut schema) else {
         return false;
     };
-    let form = |default: &Value| {
-        let mut form = Vec::new();
-        canonical::write(&node, &normalize::value(&node, default).ok()?, &mut form);
-        Some(form)
+    let form = |default: Value| {
+        let mut form = Form::default();
+        canonical::write(&node, &default, &mut form);
+        form.bytes
     };
-    matches!((form(one), form(other)), (Some(one), Some(other)) if one == other)
+    // Contracts have had integers rounded that no double stands for.
+    let rounded = |default| normalize::rounded(&node, default).map(form);
+    let was = normalize::value(&node, was).map_or_else(|_| rounded(was), |was| Ok(form(was)));
+    let Ok(was) = was else {
+        return false;
+    };
+    normalize::value(&node, is).is_ok_and(|is| was == form(is))
+        || rounded(is).is_ok_and(|is| was == is)
 }
 
-/// Lends a buffer that is kept from call to call.
-fn with_buffer<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+/// Lends a form whose buffer is kept from call to call.
+fn with_form<T>(write: impl FnOnce(&mut Form) -> T) -> T {
     /// The largest buffer that is kept.
     const KEPT: usize = 64 * 1024;
     thread_local! {
         static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
-    let mut buffer = BUFFER.take();
-    buffer.clear();
-    let result = write(&mut buffer);
-    if buffer.capacity() <= KEPT {
-        BUFFER.set(buffer);
+    let mut form = Form {
+        bytes: BUFFER.take(),
+        ..Form::default()
+    };
+    form.bytes.clear();
+    let result = write(&mut form);
+    if form.bytes.capacity() <= KEPT {
+        BUFFER.set(form.bytes);
     }
     result
 }

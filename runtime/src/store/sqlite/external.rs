@@ -118,7 +118,8 @@ pub(crate) fn enqueue(
                 })
                 .map(|record| Known {
                     operation_id: record.operation_id,
-                    is_same: record.version == new.version && record.fingerprint == new.fingerprint,
+                    is_same: record.version == new.version
+                        && record.fingerprint.is_of(&new.fingerprint),
                     ended_without_effect: matches!(
                         record.operation.state,
                         State::Failed(_) | State::Cancelled
@@ -126,7 +127,8 @@ pub(crate) fn enqueue(
                 }),
             Some(Stored::Receipt(receipt)) if new.accepted_at < receipt.expires_at => Some(Known {
                 operation_id: receipt.operation_id,
-                is_same: receipt.version == new.version && receipt.fingerprint == new.fingerprint,
+                is_same: receipt.version == new.version
+                    && receipt.fingerprint.is_of(&new.fingerprint),
                 ended_without_effect: false,
             }),
             Some(Stored::Receipt(_) | Stored::Tombstone) | None => None,
