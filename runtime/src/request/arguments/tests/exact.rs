@@ -235,3 +235,32 @@ fn a_default_that_was_recorded_rounded_is_the_same() {
         assert_eq!(same_default(&schema, &was, is), same, "{was} {is}");
     }
 }
+
+/// The digests of `tests/cases/exact.json` are golden as those of `canonical.json` are.
+#[test]
+fn the_vectors_of_exact_numbers_have_the_digests_that_were_committed() {
+    let cases: Value =
+        serde_json::from_str(include_str!("../../../../../tests/cases/exact.json")).unwrap();
+    let golden: BTreeMap<String, [String; 2]> = serde_json::from_str(include_str!(
+        "../../../../../tests/cases/exact_digests.json"
+    ))
+    .unwrap();
+    let mut now = BTreeMap::new();
+    for pair in cases["pairs"].as_array().unwrap() {
+        let name = pair["name"].as_str().unwrap();
+        let fingerprint = |side: &str| prepare(pair[side].as_str().unwrap()).unwrap().1;
+        let (left, right) = (fingerprint("left"), fingerprint("right"));
+        assert_eq!(left.is_of(&right), pair["same"], "{name}");
+        now.insert(name.to_owned(), [left, right].map(super::vectors::hex));
+    }
+    assert_eq!(now, golden);
+    for case in cases["rejected"].as_array().unwrap() {
+        let refused = prepare(case["arguments"].as_str().unwrap()).unwrap_err();
+        let paths: Vec<_> = refused
+            .details()
+            .iter()
+            .map(InvalidArgument::path)
+            .collect();
+        assert_eq!(paths, [case["path"].as_str().unwrap()], "{}", case["name"]);
+    }
+}
