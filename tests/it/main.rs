@@ -20,6 +20,7 @@ mod contracts;
 mod conversation;
 mod external;
 mod failures;
+mod going_back;
 mod guide;
 mod handles;
 mod instructions;

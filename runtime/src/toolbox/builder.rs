@@ -40,7 +40,7 @@ use crate::{
         authorize::{Access, Asked, Authorizer},
         caller::Caller,
         carrier::KeyPlace,
-        contract::{Contract, breaking_changes},
+        contract::{Contract, widen},
     },
     store::{Backend, Store, StoreHandle},
     tool::{
@@ -410,13 +410,12 @@ fn compile(
     Ok(by_name)
 }
 
-fn check_contract(stored: &Value, current: &Contract) -> Result<(), BuildError> {
-    let changes = breaking_changes(stored, &current.json);
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let operation = format!("{}:v{}", current.tool, current.version);
-    Err(BuildError::ContractChanged { operation, changes })
+/// The contract that the ledger is to keep from now on, if it isn't the stored one.
+fn check_contract(stored: &Value, current: &Contract) -> Result<Option<Value>, BuildError> {
+    widen(stored, &current.json).map_err(|changes| BuildError::ContractChanged {
+        operation: format!("{}:v{}", current.tool, current.version),
+        changes,
+    })
 }
 
 /// The versions of one operation, ascending, with the ids of their contracts.
@@ -477,6 +476,7 @@ fn group(
 fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version, BuildError> {
     let declaration = tool.declaration;
     let max_result = usize::try_from(declaration.max_result).unwrap_or(usize::MAX);
+    let arguments = Arc::new(tool.arguments);
     let kind = match (tool.effect, declaration.external) {
         (Effect::Transactional(effect), None) => Kind::Transactional(Arc::new(TransactionalTool {
             version: declaration.version,
@@ -488,7 +488,7 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
             result: tool.result,
         })),
         (Effect::External(handler), Some(declared)) => Kind::External(Arc::new(ExternalTool {
-            instruction: instruction(declared.recovery, &tool.arguments).map_err(|unknown| {
+            instruction: instruction(declared.recovery, &arguments).map_err(|unknown| {
                 BuildError::UnknownPlaceholder {
                     operation: declaration.operation(),
                     name: unknown.into(),
@@ -502,6 +502,7 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
             deadline: declaration.deadline,
             max_result,
             handler,
+            arguments: Arc::clone(&arguments),
             result: tool.result,
             declared,
         })),
@@ -513,7 +514,7 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
     };
     Ok(Version {
         number: declaration.version,
-        arguments: Arc::new(tool.arguments),
+        arguments,
         deadline: declaration.deadline,
         kind,
     })

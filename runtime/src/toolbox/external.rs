@@ -12,7 +12,7 @@ use super::{
 use crate::{
     effect::external::{
         budget::Budget,
-        decide::{Seen, Terms, may_run_again},
+        decide::{Seen, Terms, is_held, may_run_again},
         decided::{Undecided, decide_on},
         executor::Executor,
         resolution::{Finding, Resolution, ResolveError},
@@ -163,15 +163,7 @@ impl Inner {
             };
             executor.observe(&record);
             let alone = changes.is_none() && !executor.has_run(operation_id);
-            let held = match record.operation.state {
-                State::Attempting | State::Between | State::CancelRequested => true,
-                State::Accepted
-                | State::OutcomeUnknown
-                | State::Succeeded
-                | State::Failed(_)
-                | State::Cancelled => false,
-            };
-            if held
+            if is_held(record.operation.state)
                 && worker::is_abandoned(executor, &record)
                 && let Some(now) = expire(executor, tool, &record).await
             {
