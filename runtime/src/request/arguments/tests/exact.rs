@@ -251,7 +251,7 @@ fn the_vectors_of_exact_numbers_have_the_digests_that_were_committed() {
         let fingerprint = |side: &str| prepare(pair[side].as_str().unwrap()).unwrap().1;
         let (left, right) = (fingerprint("left"), fingerprint("right"));
         assert_eq!(left.is_of(&right), pair["same"], "{name}");
-        now.insert(name.to_owned(), [left, right].map(super::vectors::hex));
+        now.insert(name.to_owned(), [left, right].map(vectors::hex));
     }
     assert_eq!(now, golden);
     for case in cases["rejected"].as_array().unwrap() {
