@@ -192,31 +192,53 @@ fn without_newer_defaults(
     kept
 }
 
-/// Whether the default that was recorded of an argument and the one it has now, by its
-/// `schema`, are one, so that what repeats the one repeats the other.
-pub(crate) fn same_default(schema: &Value, was: &Value, is: &Value) -> bool {
+/// How an argument's default differs from the one that was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DefaultChange {
+    /// What repeats the one repeats the other.
+    None,
+    /// An integer in it was recorded rounded, as all were that no double stands for.
+    WasRounded,
+    /// They are two.
+    Changed,
+}
+
+/// Compares the default that was recorded of an argument with the one it has now, by its
+/// `schema`.
+pub(crate) fn default_change(schema: &Value, was: &Value, is: &Value) -> DefaultChange {
     let Value::Object(schema) = schema else {
-        return was == is;
+        return if was == is {
+            DefaultChange::None
+        } else {
+            DefaultChange::Changed
+        };
     };
     // The schema is compiled without its own default, which may be neither of the two.
     let mut schema = schema.clone();
     schema.remove("default");
     let Ok(node) = Node::compile(&mut schema) else {
-        return false;
+        return DefaultChange::Changed;
     };
     let form = |default: Value| {
         let mut form = Form::default();
         canonical::write(&node, &default, &mut form);
         form.bytes
     };
-    // Contracts have had integers rounded that no double stands for.
+    let exact = |default| normalize::value(&node, default).map(form);
     let rounded = |default| normalize::rounded(&node, default).map(form);
-    let was = normalize::value(&node, was).map_or_else(|_| rounded(was), |was| Ok(form(was)));
-    let Ok(was) = was else {
-        return false;
+    let (recorded, now) = (exact(was), exact(is));
+    if matches!((&recorded, &now), (Ok(was), Ok(is)) if was == is) {
+        return DefaultChange::None;
+    }
+    // What was recorded as it is has not been rounded.
+    let (Ok(was), Ok(is)) = (rounded(was), rounded(is)) else {
+        return DefaultChange::Changed;
     };
-    normalize::value(&node, is).is_ok_and(|is| was == form(is))
-        || rounded(is).is_ok_and(|is| was == is)
+    if was == is && recorded.map_or(true, |recorded| recorded == was) {
+        DefaultChange::WasRounded
+    } else {
+        DefaultChange::Changed
+    }
 }
 
 /// Lends a form whose buffer is kept from call to call.

@@ -144,6 +144,10 @@ impl NumberRule {
     pub(super) fn listed(self, number: &Number) -> Result<Number, String> {
         let value = self.apply(number)?;
         match (self, read(&value)) {
+            // Written as a double it would be refused.
+            (Self::Number, Reading::Double(listed)) if MAX_SAFE < listed.abs() => {
+                as_it_came(read(number))
+            }
             (Self::Single, Reading::Double(exact)) => {
                 let shortest = single(exact).and_then(|value| value.to_string().parse().ok());
                 finite(shortest.unwrap_or(exact))

@@ -81,6 +81,12 @@ struct Exactly {
     nested: Nested,
     amount: Option<Amount>,
     double: Option<f64>,
+    #[serde(default = "limit")]
+    limit: Exact,
+}
+
+fn limit() -> Exact {
+    Exact("9007199254740992".into())
 }
 
 fn contract() -> CompiledArguments {
@@ -197,8 +203,11 @@ fn a_default_that_no_double_stands_for_is_itself() {
         );
     }
     let listed = Value::Object(contract().schema().clone());
-    let default = &listed["properties"]["price"]["default"];
-    assert_eq!(default.to_string(), "9007199254740993");
+    for (name, default) in [("price", "9007199254740993"), ("limit", "9007199254740992")] {
+        let listed = &listed["properties"][name]["default"];
+        assert_eq!(listed.to_string(), default);
+        prepare(&format!(r#"{{"{name}":{listed}}}"#)).unwrap();
+    }
 }
 
 #[test]
@@ -225,14 +234,19 @@ fn what_a_parser_may_have_rounded_is_refused_where_a_number_may_be_exact() {
 fn a_default_that_was_recorded_rounded_is_the_same() {
     let schema = json!({ "type": "number" });
     let beyond = json!(9_007_199_254_740_993_u64);
-    for (was, is, same) in [
-        (json!(9_007_199_254_740_992.0), &beyond, true),
-        (beyond.clone(), &beyond, true),
-        (json!(9_007_199_254_740_994.0), &beyond, false),
-        (beyond.clone(), &json!(9_007_199_254_740_992_u64), false),
-        (json!(1), &json!(1.0), true),
+    let (same, was_rounded, changed) = (
+        DefaultChange::None,
+        DefaultChange::WasRounded,
+        DefaultChange::Changed,
+    );
+    for (was, is, expect) in [
+        (json!(9_007_199_254_740_992.0), &beyond, was_rounded),
+        (beyond.clone(), &beyond, same),
+        (json!(9_007_199_254_740_994.0), &beyond, changed),
+        (beyond.clone(), &json!(9_007_199_254_740_992_u64), changed),
+        (json!(1), &json!(1.0), same),
     ] {
-        assert_eq!(same_default(&schema, &was, is), same, "{was} {is}");
+        assert_eq!(default_change(&schema, &was, is), expect, "{was} {is}");
     }
 }
 
