@@ -20,6 +20,7 @@ use crate::{
     effect::{
         external::{
             executor::Executor,
+            incident::{Incident, IncidentObserver},
             instruction::Instruction,
             outbox::{Destination, Outbox},
             recovery::RecoveryDeclaration,
@@ -41,6 +42,7 @@ use crate::{
         caller::Caller,
         carrier::KeyPlace,
         contract::{Contract, widen},
+        registered::Registered,
     },
     store::{Backend, Store, StoreHandle},
     tool::{
@@ -58,6 +60,7 @@ pub struct ToolboxBuilder<S> {
     authorizer: Option<Authorizer>,
     state: State,
     failures: FailureObserver,
+    incidents: IncidentObserver,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
@@ -93,6 +96,7 @@ impl<S: Store> ToolboxBuilder<S> {
             authorizer: None,
             state: State::default(),
             failures: FailureObserver::default(),
+            incidents: IncidentObserver::default(),
             key_place: KeyPlace::Argument,
             registrations: Vec::new(),
             runtime: None,
@@ -166,6 +170,27 @@ impl<S: Store> ToolboxBuilder<S> {
         self
     }
 
+    /// Is told of what an operator has to know of external operations and nobody else is told:
+    /// an enqueued one that failed, was never sent or whose outcome stays unknown, and a
+    /// success that came after another end. An error line is logged of each as well.
+    ///
+    /// An incident that happens right before the process ends may be told of by neither.
+    /// `tell` runs among the attempts, so it must not block.
+    ///
+    /// ```
+    /// use idempotent_tool::{SqliteStore, Toolbox};
+    ///
+    /// let tools = Toolbox::builder(SqliteStore::in_memory()?)
+    ///     .without_authorization()
+    ///     .on_incident(|incident| eprintln!("{}: {:?}", incident.operation_id, incident.kind))
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_incident(mut self, tell: impl Fn(&Incident) + Send + Sync + 'static) -> Self {
+        self.incidents = IncidentObserver::new(tell);
+        self
+    }
+
     /// The tokio runtime, with its time driver, that runs attempts of external tools and their
     /// worker. The one in which [`build`](Self::build) is called is taken otherwise.
     pub fn runtime(mut self, runtime: Handle) -> Self {
@@ -203,6 +228,7 @@ impl<S: Store> ToolboxBuilder<S> {
             self.authorizer.as_ref(),
             self.state,
             self.failures,
+            self.incidents,
             self.key_place,
             self.registrations,
             self.runtime,
@@ -218,11 +244,16 @@ impl<S> fmt::Debug for ToolboxBuilder<S> {
     }
 }
 
+#[allow(
+    clippy::too_many_arguments,
+    reason = "all that a builder has collected"
+)]
 fn build(
     StoreHandle(backend): StoreHandle,
     authorizer: Option<&Authorizer>,
     state: State,
     failures: FailureObserver,
+    incidents: IncidentObserver,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
@@ -242,15 +273,11 @@ fn build(
             )
         })
         .collect();
-    let mut contract_ids = backend
-        .register(&contracts, &|stored, current| {
-            check_contract(stored, current)
-        })?
-        .into_iter();
+    let mut registered = backend.register(contracts, check_contract)?.into_iter();
 
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
-        let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
+        let versions = versions.into_values().zip(registered.by_ref()).collect();
         if let Some(group) = group(name, versions, authorizer, key_place)? {
             groups.insert(Arc::clone(&group.name), group);
         }
@@ -260,6 +287,7 @@ fn build(
         groups,
         Arc::new(state),
         failures,
+        incidents,
         key_place,
         runtime,
     )
@@ -271,6 +299,7 @@ fn open(
     groups: BTreeMap<Arc<str>, Group>,
     state: Arc<State>,
     failures: FailureObserver,
+    incidents: IncidentObserver,
     key_place: KeyPlace,
     runtime: Option<Handle>,
 ) -> Result<Toolbox, BuildError> {
@@ -327,6 +356,7 @@ fn open(
             Arc::clone(&backend),
             Arc::clone(&state),
             failures.clone(),
+            incidents,
             tools,
             runtime,
         );
@@ -420,10 +450,10 @@ fn check_contract(stored: &Value, current: &Contract) -> Result<Option<Value>, B
     })
 }
 
-/// The versions of one operation, ascending, with the ids of their contracts.
+/// The versions of one operation, ascending, with their contracts.
 fn group(
     name: &str,
-    mut versions: Vec<(Compiled, i64)>,
+    mut versions: Vec<(Compiled, Arc<Registered>)>,
     authorizer: Option<&Authorizer>,
     key_place: KeyPlace,
 ) -> Result<Option<Group>, BuildError> {
@@ -432,7 +462,7 @@ fn group(
         .map(|(tool, _)| tool.result.schema())
         .collect();
     let output_schema = schema::output(&results);
-    let Some((highest, contract_id)) = versions.pop() else {
+    let Some((highest, contract)) = versions.pop() else {
         return Ok(None);
     };
 
@@ -461,10 +491,10 @@ fn group(
             output_schema,
             annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
         },
-        highest: version(&name, highest, contract_id, authorizer)?,
+        highest: version(&name, highest, contract, authorizer)?,
         older: versions
             .into_iter()
-            .map(|(tool, id)| version(&name, tool, id, authorizer))
+            .map(|(tool, contract)| version(&name, tool, contract, authorizer))
             .collect::<Result<_, _>>()?,
         name,
     }))
@@ -480,7 +510,7 @@ fn missing_authorizer(declaration: &Declaration) -> BuildError {
 fn version(
     name: &Arc<str>,
     tool: Compiled,
-    contract_id: i64,
+    contract: Arc<Registered>,
     authorizer: Option<&Authorizer>,
 ) -> Result<Version, BuildError> {
     let declaration = tool.declaration;
@@ -493,7 +523,7 @@ fn version(
     let kind = match (tool.effect, declaration.external) {
         (Effect::Transactional(effect), None) => Kind::Transactional(Arc::new(TransactionalTool {
             version: declaration.version,
-            contract_id,
+            contract,
             retention: declaration.retention,
             tombstone: declaration.tombstone,
             max_result,
@@ -509,7 +539,7 @@ fn version(
             })?,
             name: Arc::clone(name),
             version: declaration.version,
-            contract_id,
+            contract,
             retention: declaration.retention,
             tombstone: declaration.tombstone,
             deadline: declaration.deadline,

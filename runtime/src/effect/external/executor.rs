@@ -11,13 +11,22 @@ use tokio::{runtime::Handle, sync::watch};
 use uuid::Uuid;
 
 use crate::{
-    clock::{Clock, Timestamp},
-    effect::external::{run::Run, tool::ExternalTool},
+    clock::{Clock, Moment, Timestamp},
+    effect::external::{
+        incident::IncidentObserver, recovery::Recovery, run::Run, tool::ExternalTool,
+    },
     effect::failure::FailureObserver,
-    operation::{id::OperationId, record::Record, state::State as OperationState},
+    operation::{
+        id::OperationId,
+        record::{Lease, Record},
+        state::State as OperationState,
+    },
     store::Backend,
     tool::State,
 };
+
+/// How much longer than its attempt a lease lasts: for the report.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
 
 /// How many operations are watched for quiet at most; beyond, the watch begins anew.
 const WATCHED: usize = 65_536;
@@ -26,16 +35,45 @@ pub(crate) struct Executor {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) state: Arc<State>,
     pub(super) failures: FailureObserver,
-    tools: BTreeMap<Arc<str>, Vec<Arc<ExternalTool>>>,
+    pub(crate) incidents: IncidentObserver,
+    tools: Arc<Tools>,
     pub(super) runtime: Handle,
     /// Made anew at each start, so that a process is never taken for one before it.
     pub(super) owner: [u8; 16],
     live: Mutex<HashMap<OperationId, Live>>,
     /// How many runs there are, for who waits for the last one.
     count: watch::Sender<usize>,
-    /// Since when this process knows that no attempt is under way, by operation and attempts.
-    quiet: Mutex<HashMap<OperationId, (u32, Duration)>>,
+    /// Since when this process knows that no attempt is under way, by operation.
+    quiet: Mutex<HashMap<OperationId, Quiet>>,
     stopping: watch::Sender<bool>,
+}
+
+/// Since when no attempt of an operation is under way, while the record says the same: a
+/// ledger that was put back may have lost an attempt that another process has begun.
+struct Quiet {
+    attempts: u32,
+    era: i64,
+    since: Duration,
+}
+
+impl Quiet {
+    fn is_of(&self, record: &Record) -> bool {
+        self.attempts == record.operation.attempts && self.era == record.era
+    }
+}
+
+/// The external tools of a toolbox by their names.
+pub(super) struct Tools(BTreeMap<Arc<str>, Vec<Arc<ExternalTool>>>);
+
+impl Tools {
+    fn get(&self, name: &str, version: u32) -> Option<&Arc<ExternalTool>> {
+        let versions = self.0.get(name)?;
+        versions.iter().find(|tool| tool.version == version)
+    }
+
+    pub(super) fn recovery(&self, name: &str, version: u32) -> Option<Recovery> {
+        self.get(name, version).map(|tool| tool.recovery())
+    }
 }
 
 /// What reaches a run of this process.
@@ -59,6 +97,7 @@ impl Executor {
         backend: Arc<dyn Backend>,
         state: Arc<State>,
         failures: FailureObserver,
+        incidents: IncidentObserver,
         tools: Vec<Arc<ExternalTool>>,
         runtime: Handle,
     ) -> Arc<Self> {
@@ -73,7 +112,8 @@ impl Executor {
             backend,
             state,
             failures,
-            tools: by_name,
+            incidents,
+            tools: Arc::new(Tools(by_name)),
             runtime,
             owner: Uuid::new_v4().into_bytes(),
             live: Mutex::default(),
@@ -91,15 +131,31 @@ impl Executor {
         Timestamp::now(&**self.clock())
     }
 
-    pub(crate) fn tool(&self, name: &str, version: u32) -> Option<&Arc<ExternalTool>> {
-        let versions = self.tools.get(name)?;
-        versions.iter().find(|tool| tool.version == version)
+    /// Now, by both clocks.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment {
+            ledger: self.now(),
+            wall: Timestamp::now(&**self.clock()),
+        }
     }
 
-    /// Whether it runs the operations of the contract with this row in the ledger.
-    pub(crate) fn runs(&self, contract_id: i64) -> bool {
-        let mut tools = self.tools.values().flatten();
-        tools.any(|tool| tool.contract_id == contract_id)
+    /// What keeps an operation for as long as `lasts`.
+    pub(super) fn lease(&self, lasts: Duration) -> Lease {
+        let began = self.now();
+        Lease {
+            owner: self.owner,
+            began,
+            until: began.plus(lasts).plus(LEASE_MARGIN),
+        }
+    }
+
+    pub(crate) fn tool(&self, name: &str, version: u32) -> Option<&Arc<ExternalTool>> {
+        self.tools.get(name, version)
+    }
+
+    /// The tools, for a decision that is made elsewhere.
+    pub(super) fn tools(&self) -> &Arc<Tools> {
+        &self.tools
     }
 
     /// Starts a run in a task of its own, unless this process has one or is stopping.
@@ -207,12 +263,14 @@ impl Executor {
                 if WATCHED < quiet.len() {
                     quiet.clear();
                 }
-                let now = self.clock().monotonic();
-                let seen = quiet
-                    .entry(record.operation_id)
-                    .or_insert((record.operation.attempts, now));
-                if seen.0 != record.operation.attempts {
-                    *seen = (record.operation.attempts, now);
+                let known = quiet.get(&record.operation_id);
+                if !known.is_some_and(|quiet| quiet.is_of(record)) {
+                    let begins = Quiet {
+                        attempts: record.operation.attempts,
+                        era: record.era,
+                        since: self.clock().monotonic(),
+                    };
+                    quiet.insert(record.operation_id, begins);
                 }
             }
             OperationState::Accepted
@@ -230,8 +288,8 @@ impl Executor {
     pub(crate) fn quiet_for(&self, record: &Record) -> Duration {
         let quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
         match quiet.get(&record.operation_id) {
-            Some((attempts, since)) if *attempts == record.operation.attempts => {
-                self.clock().monotonic().saturating_sub(*since)
+            Some(quiet) if quiet.is_of(record) => {
+                self.clock().monotonic().saturating_sub(quiet.since)
             }
             Some(_) | None => Duration::ZERO,
         }
@@ -260,7 +318,7 @@ impl Drop for Registration {
 impl fmt::Debug for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Executor")
-            .field("tools", &self.tools.keys())
+            .field("tools", &self.tools.0.keys())
             .finish_non_exhaustive()
     }
 }

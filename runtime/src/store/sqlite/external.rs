@@ -14,7 +14,9 @@ use crate::{
     operation::{
         id::{AttemptId, OperationId},
         identity::Identity,
-        record::{AttemptOutcome, AttemptRecord, Ends, Lease, NewOperation, Record, RecordedError},
+        record::{
+            AttemptOutcome, AttemptRecord, Called, Ends, Lease, NewOperation, Record, RecordedError,
+        },
         state::{Operation, Origin, State},
         stored::Stored,
     },
@@ -22,8 +24,8 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-            call::unreadable, ffi, key::LedgerKey, register::ContractRow, statements::INSERT_SCOPE,
-            writer::read_stored,
+            call::unreadable, ffi, key::LedgerKey, provider_key::provider_key, register,
+            statements::INSERT_SCOPE, writer::read_stored,
         },
     },
 };
@@ -32,35 +34,42 @@ use crate::{
 const NEVER: i64 = i64::MAX;
 
 const FIND_IDENTITY: &str = "SELECT operation_id, version, fingerprint, expires_at, result \
-     FROM idempotent_receipts WHERE key = ?1 AND tool = ?3 \
+     FROM idempotent_receipts WHERE key = ?1 \
+     AND tool = (SELECT id FROM idempotent_tools WHERE name = ?3) \
      AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
 
 /// The unique index of the identity refuses a second operation of one key.
 const INSERT_OPERATION: &str = "INSERT INTO idempotent_receipts \
      (operation_id, key, scope, tool, version, fingerprint, expires_at, forget_at, result) \
-     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), :tool, \
-     :version, :fingerprint, :never, :never, NULL)";
+     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), \
+     (SELECT id FROM idempotent_tools WHERE name = :tool), \
+     :version, :fingerprint, :expires_at, :forget_at, NULL)";
+
+const SECRET: &str = "SELECT secret FROM idempotent_secret";
 
 const INSERT_EXTERNAL: &str = "INSERT INTO idempotent_external (seq, operation_id, state, \
-     origin, cancel, attempts, latest_at, run_until, due_at, checks, request, tags) \
-     VALUES (:seq, :id, :state, :origin, 0, 0, :now, :run_until, :due_at, 0, :request, :tags)";
+     origin, cancel, attempts, latest_at, run_until, due_at, checks, request, tags, \
+     provider_key) VALUES (:seq, :id, :state, :origin, 0, 0, :now, :run_until, :due_at, 0, \
+     :request, :tags, :provider_key)";
 
 const LOAD: &str = "SELECT e.seq, s.scope, t.name, o.version, o.fingerprint, o.expires_at, \
-     o.forget_at, o.result, e.state, e.origin, e.cancel, e.attempts, e.first_attempt_at, \
+     o.forget_at, o.result, e.state, e.origin, e.cancel, e.attempts, e.not_before, \
      e.latest_at, e.lease_owner, e.lease_began, e.lease_until, e.run_until, e.due_at, e.checks, \
-     e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request, e.tags \
+     e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request, e.tags, \
+     e.provider_key, (SELECT schema_version FROM pragma_schema_version) AS era \
      FROM idempotent_external AS e \
      JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
      JOIN idempotent_scopes AS s ON s.id = o.scope \
      JOIN idempotent_tools AS t ON t.id = o.tool \
      WHERE e.operation_id = ?1";
 
-const LOAD_ATTEMPTS: &str = "SELECT number, attempt_id, started_at, outcome, in_doubt \
+const LOAD_ATTEMPTS: &str = "SELECT number, attempt_id, started_at, outcome, in_doubt, \
+     coalesce(started_wall, started_at), called \
      FROM idempotent_attempts WHERE seq = ?1 ORDER BY number";
 
 /// Fenced by state and attempts, though it runs in the transaction that read them.
 const SAVE_EXTERNAL: &str = "UPDATE idempotent_external SET state = :state, cancel = :cancel, \
-     attempts = :attempts, first_attempt_at = :first_attempt_at, latest_at = :latest_at, \
+     attempts = :attempts, not_before = :not_before, latest_at = :latest_at, \
      lease_owner = :lease_owner, lease_began = :lease_began, lease_until = :lease_until, \
      run_until = :run_until, due_at = :due_at, checks = :checks, error_code = :error_code, \
      error_message = :error_message, resolved_by = :resolved_by, resolved_why = :resolved_why, \
@@ -72,13 +81,14 @@ const SAVE_OPERATION: &str = "UPDATE idempotent_receipts \
      WHERE seq = (SELECT seq FROM idempotent_external WHERE operation_id = ?1)";
 
 const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
-     (seq, number, attempt_id, started_at, outcome, in_doubt) \
-     VALUES ((SELECT seq FROM idempotent_external WHERE operation_id = ?1), ?2, ?3, ?4, ?5, ?6) \
-     ON CONFLICT (seq, number) DO UPDATE SET outcome = excluded.outcome, \
-     in_doubt = excluded.in_doubt";
+     (seq, number, attempt_id, started_at, started_wall, outcome, in_doubt, called) \
+     VALUES ((SELECT seq FROM idempotent_external WHERE operation_id = ?1), ?2, ?3, ?4, ?5, ?6, \
+     ?7, ?8) ON CONFLICT (seq, number) DO UPDATE SET outcome = excluded.outcome, \
+     in_doubt = excluded.in_doubt, called = excluded.called";
 
-const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, o.tool, o.version \
+const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, t.name, o.version \
      FROM idempotent_external AS e JOIN idempotent_receipts AS o ON o.seq = e.seq \
+     JOIN idempotent_tools AS t ON t.id = o.tool \
      WHERE e.due_at IS NOT NULL AND e.due_at <= ?1 AND (e.due_at, e.seq) > (?2, ?3) \
      ORDER BY e.due_at, e.seq LIMIT ?4";
 
@@ -88,12 +98,13 @@ pub(super) const DROP_EXTERNAL: [&str; 2] = [
     "DELETE FROM idempotent_attempts WHERE seq = ?1",
 ];
 
-/// Records an operation, or finds what is recorded of its identity. The write lock is held.
+/// Records an operation, or finds what is recorded of its identity. The write lock is held,
+/// and the ledger has the tool's contract.
 pub(super) fn accept(
     connection: &Connection,
     new: &NewOperation,
 ) -> Result<Option<Stored>, StoreError> {
-    if let Some(found) = find(connection, &new.identity, new.contract_id)? {
+    if let Some(found) = find(connection, &new.identity)? {
         return Ok(Some(found));
     }
     insert(connection, new).map_err(unreadable)?;
@@ -111,6 +122,15 @@ pub(crate) fn enqueue(
     let connection = transaction.connection();
     let rowid = connection.last_insert_rowid();
     let found = transaction.guard().outside(|| {
+        // A handler's: what it registers may be rolled back, so it is not remembered.
+        if new
+            .contract
+            .tool(transaction.guard().generation())
+            .is_none()
+        {
+            register::ensure(transaction, &new.contract)
+                .map_err(|refused| refused.again().unwrap_or_else(unreadable))?;
+        }
         Ok(match accept(connection, new)? {
             None => Found::Nothing,
             Some(Stored::Tombstone) => Found::Tombstone,
@@ -203,16 +223,15 @@ impl Known {
     }
 }
 
-fn find(
-    connection: &Connection,
-    identity: &Identity,
-    contract_id: i64,
-) -> Result<Option<Stored>, StoreError> {
-    let tool = ContractRow::from_id(contract_id).tool;
+fn find(connection: &Connection, identity: &Identity) -> Result<Option<Stored>, StoreError> {
     connection
         .query_row(
             FIND_IDENTITY,
-            (LedgerKey::from(&identity.key), &*identity.scope, tool),
+            (
+                LedgerKey::from(&identity.key),
+                &*identity.scope,
+                &*identity.tool,
+            ),
             read_stored,
         )
         .optional()
@@ -222,6 +241,7 @@ fn find(
 
 fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
     let identity = &new.identity;
+    let secret: [u8; 32] = connection.query_row(SECRET, [], |row| row.get(0))?;
     connection.execute(INSERT_SCOPE, [&*identity.scope])?;
     connection.execute(
         INSERT_OPERATION,
@@ -229,10 +249,11 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
             ":id": new.operation_id.as_bytes(),
             ":key": LedgerKey::from(&identity.key),
             ":scope": &*identity.scope,
-            ":tool": ContractRow::from_id(new.contract_id).tool,
+            ":tool": &*identity.tool,
             ":version": new.version,
             ":fingerprint": new.fingerprint.as_bytes(),
-            ":never": NEVER,
+            ":expires_at": new.ends.expires_at.0,
+            ":forget_at": new.ends.forget_at.0,
         },
     )?;
     connection.execute(
@@ -246,6 +267,7 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
             ":run_until": new.run_until.0,
             ":due_at": new.due_at.map(|at| at.0),
             ":request": &*new.request,
+            ":provider_key": provider_key(&secret, identity),
             ":tags": new.tags.to_json(),
         },
     )?;
@@ -319,6 +341,7 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
     let (expires_at, forget_at): (i64, i64) = (row.get(5)?, row.get(6)?);
     Ok(Ok(Record {
         operation_id: id,
+        era: row.get("era")?,
         scope: Arc::from(row.get_ref(1)?.as_str()?),
         tool: Arc::from(row.get_ref(2)?.as_str()?),
         version: row.get(3)?,
@@ -332,7 +355,8 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
         },
         request: row.get(24)?,
         tags,
-        first_attempt_at: time(12)?,
+        provider_key: row.get(26)?,
+        not_before: time(12)?,
         latest_at: Timestamp(row.get(13)?),
         lease,
         run_until: Timestamp(row.get(17)?),
@@ -352,7 +376,9 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
 }
 
 fn read_attempt(row: &Row<'_>) -> rusqlite::Result<Result<(AttemptRecord, bool), StoreError>> {
-    let Some(outcome) = AttemptOutcome::from_name(row.get_ref(3)?.as_str()?) else {
+    let outcome = AttemptOutcome::from_name(row.get_ref(3)?.as_str()?);
+    let called = Called::from_number(row.get(6)?);
+    let (Some(outcome), Some(called)) = (outcome, called) else {
         return Ok(Err(StoreError::new(
             "an attempt is recorded in a form that is not known; open the ledger with the \
              version of idempotent-tool that wrote it",
@@ -362,7 +388,9 @@ fn read_attempt(row: &Row<'_>) -> rusqlite::Result<Result<(AttemptRecord, bool),
         number: row.get(0)?,
         attempt_id: AttemptId::from_bytes(row.get(1)?),
         started_at: Timestamp(row.get(2)?),
+        started_wall: Timestamp(row.get(5)?),
         outcome,
+        called,
     };
     Ok(Ok((attempt, row.get(4)?)))
 }
@@ -381,7 +409,7 @@ pub(super) fn save(connection: &Connection, old: &Record, new: &Record) -> Resul
                 ":state": new.operation.state.as_str(),
                 ":cancel": new.operation.cancel,
                 ":attempts": new.operation.attempts,
-                ":first_attempt_at": new.first_attempt_at.map(|at| at.0),
+                ":not_before": new.not_before.map(|at| at.0),
                 ":latest_at": new.latest_at.0,
                 ":lease_owner": new.lease.map(|lease| lease.owner),
                 ":lease_began": new.lease.map(|lease| lease.began.0),
@@ -431,8 +459,10 @@ fn save_changes(connection: &Connection, old: &Record, new: &Record) -> rusqlite
                     attempt.number,
                     attempt.attempt_id.as_bytes(),
                     attempt.started_at.0,
+                    attempt.started_wall.0,
                     attempt.outcome.as_str(),
                     in_doubt,
+                    attempt.called.as_number(),
                 ),
             )?;
         }
@@ -460,13 +490,10 @@ pub(super) fn due(
 }
 
 fn read_due(row: &Row<'_>) -> rusqlite::Result<Due> {
-    let contract = ContractRow {
-        tool: row.get(3)?,
-        version: row.get(4)?,
-    };
     Ok(Due {
         operation_id: OperationId::from_bytes(row.get(0)?),
-        contract_id: contract.id(),
+        tool: row.get(3)?,
+        version: row.get(4)?,
         place: DuePlace(Timestamp(row.get(1)?), row.get(2)?),
     })
 }

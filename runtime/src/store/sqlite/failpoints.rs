@@ -41,6 +41,9 @@ pub enum Failpoint {
     IoAfter,
     /// It is run, reports a failure of the disk, and what it did can't be read afterwards.
     IoAfterAndHidden,
+    /// It is not run, reports a full disk, the transaction is rolled back, and whether it was
+    /// can't be read afterwards.
+    FullAndHidden,
 }
 
 /// Counts what the calls of a store run, and fails where it was told to.
@@ -63,7 +66,7 @@ struct Shared {
     hidden: AtomicBool,
 }
 
-const ACTIONS: [(&str, Failpoint); 8] = [
+const ACTIONS: [(&str, Failpoint); 9] = [
     ("kill-before", Failpoint::KillBefore),
     ("kill-after", Failpoint::KillAfter),
     ("kill-after-commit", Failpoint::KillAfterCommit),
@@ -72,6 +75,7 @@ const ACTIONS: [(&str, Failpoint); 8] = [
     ("io-and-rollback", Failpoint::IoAndRollback),
     ("io-after", Failpoint::IoAfter),
     ("io-after-and-hidden", Failpoint::IoAfterAndHidden),
+    ("full-and-hidden", Failpoint::FullAndHidden),
 ];
 
 impl Failpoints {
@@ -169,6 +173,11 @@ impl Failpoints {
             Some(Failpoint::IoAndRollback) => {
                 connection.execute_batch("ROLLBACK")?;
                 Err(failure(ffi::SQLITE_IOERR_WRITE))
+            }
+            Some(Failpoint::FullAndHidden) => {
+                self.0.hidden.store(true, Ordering::SeqCst);
+                connection.execute_batch("ROLLBACK")?;
+                Err(failure(ffi::SQLITE_FULL))
             }
             Some(Failpoint::IoAfter) => {
                 work(connection)?;
