@@ -152,7 +152,7 @@ enum Input {
     Whole { arguments: Value, keys: CarriedKeys },
     /// The key apart, and the version that the caller's type names.
     Typed {
-        key: IdempotencyKey,
+        keys: CarriedKeys,
         arguments: Value,
         version: u32,
     },
@@ -404,10 +404,11 @@ fn open(
             Ok((key, arguments, &group.highest))
         }
         Input::Typed {
-            key,
+            keys,
             arguments,
             version,
         } => {
+            let key = keys.alone().map_err(Rejection::InvalidKey)?;
             let arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
             let asked = group.version(version).ok_or(Rejection::NotFound)?;
             Ok((key, arguments, asked))

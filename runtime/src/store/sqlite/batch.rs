@@ -1,7 +1,8 @@
 //! Calls that share one transaction and one sync: from `BEGIN` to the answers.
 //!
 //! No call takes another down. A batch with a call to be undone that nothing protects is
-//! repeated with a savepoint around each call. What a call loses for all even so (SQLite's
+//! repeated with a savepoint around each call, and has them from the start if one of its
+//! handlers tells something outside, which would be told twice. What a call loses for all even so (SQLite's
 //! own rollbacks, a commit that fails) is repeated without it, and then it alone.
 
 use std::{sync::Arc, time::Duration};
@@ -130,7 +131,13 @@ struct Batch<'a> {
 impl Batch<'_> {
     fn run_together(&mut self, jobs: &mut [CallJob]) -> Together {
         let mut locked = false;
-        let mut undo = self.memo.undo_in_a_batch(&self.core.guard);
+        let tells_outside = jobs.iter().any(|job| job.call.tool.effects_outside);
+        // The protection is the batch's: its failing call must not be one without a savepoint.
+        let mut undo = if tells_outside {
+            Undo::Call
+        } else {
+            self.memo.undo_in_a_batch(&self.core.guard)
+        };
         for _ in 0..RESTARTS {
             match self.attempt(jobs, locked, undo) {
                 Attempt::Done(ran) => return Together::Done(ran),

@@ -134,6 +134,9 @@ pub(super) fn run(
     {
         return failed(tx, error);
     }
+    if let Err(error) = forget_changes(tx) {
+        return failed(tx, error);
+    }
     let outcome = handle(core, tx);
     let verdict = inspect(memo, tx, outcome);
     if is_lost(tx) {
@@ -294,6 +297,17 @@ pub(super) fn restricted<T>(
     };
     guard.leave();
     outcome
+}
+
+/// Has `changes()` start at zero, so that application code doesn't read what another's
+/// statement, or one of the runtime's own, has changed. The write lock is held.
+///
+/// SQLite has no other way to set it than a statement that changes nothing.
+pub(super) fn forget_changes(transaction: &Transaction) -> rusqlite::Result<()> {
+    if transaction.changes() == 0 {
+        return Ok(());
+    }
+    transaction.command(Own::Upgrade)
 }
 
 /// Whether SQLite has rolled the transaction back, or the handler began one of its own

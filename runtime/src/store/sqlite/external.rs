@@ -24,8 +24,13 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-            call::unreadable, ffi, key::LedgerKey, provider_key::provider_key, register,
-            statements::INSERT_SCOPE, writer::read_stored,
+            call::{forget_changes, unreadable},
+            ffi,
+            key::LedgerKey,
+            provider_key::provider_key,
+            register,
+            statements::INSERT_SCOPE,
+            writer::read_stored,
         },
     },
 };
@@ -131,7 +136,9 @@ pub(crate) fn enqueue(
             register::ensure(transaction, &new.contract)
                 .map_err(|refused| refused.again().unwrap_or_else(unreadable))?;
         }
-        Ok(match accept(connection, new)? {
+        let found = accept(connection, new)?;
+        forget_changes(transaction).map_err(unreadable)?;
+        Ok(match found {
             None => Found::Nothing,
             Some(Stored::Tombstone) => Found::Tombstone,
             Some(Stored::Receipt(receipt)) => Found::Known(Known {

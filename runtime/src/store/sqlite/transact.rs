@@ -16,7 +16,7 @@ use crate::{
         StoreError,
         sqlite::{
             Core,
-            call::{is_lost, restricted, tidy, unreadable},
+            call::{forget_changes, is_lost, restricted, tidy, unreadable},
             own::Own,
             ticket::{Answer, Ticket},
             writer::{Memo, Writer},
@@ -106,6 +106,7 @@ fn inside<T, E>(
     }
     memo.confirm_locked(core, transaction)
         .map_err(TransactError::Storage)?;
+    forget_changes(transaction).map_err(storage)?;
     let outcome = restricted(transaction, ticket.deadline, || work(transaction));
     let left_behind = tidy(memo, transaction);
     if ticket.deadline <= core.clock.monotonic() {
