@@ -105,7 +105,7 @@ impl Tx {
         let by = Enqueuer {
             caller: &self.call.caller,
             clock: &**self.transaction.guard.clock(),
-            now: self.transaction.guard.wall(),
+            now: self.transaction.guard.time().now(),
             deadline: self.call.deadline,
         };
         let operation = (declaration.name, declaration.version);
