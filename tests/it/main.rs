@@ -30,6 +30,7 @@ mod mcp;
 mod mcp_external;
 mod no_answer;
 mod old_ledger;
+mod operating;
 mod outbox;
 mod pace;
 mod process;

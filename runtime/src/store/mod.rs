@@ -109,7 +109,7 @@ pub(crate) trait ExternalBackend {
         &self,
         new: NewOperation,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Option<Stored>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Option<Stored>, WriteError>>;
 
     /// The record of an external operation, without the write lock.
     fn load(&self, id: OperationId) -> BoxFuture<'_, Result<Option<Record>, StoreError>>;
@@ -129,7 +129,7 @@ pub(crate) trait ExternalBackend {
         &self,
         id: OperationId,
         decide: Decide,
-    ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Option<Decided>, WriteError>>;
 }
 
 /// What may be expected of a failure.
@@ -143,6 +143,15 @@ pub(crate) enum Prospect {
     Busy,
 }
 
+/// Why a write has not happened, or may have.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// Nothing was written, and nothing will be.
+    Nothing(StoreError),
+    /// It failed at the commit, and whether that happened can't be established.
+    Unknown(StoreError),
+}
+
 /// What went wrong in a store. The source stays on the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -150,6 +159,8 @@ pub struct StoreError {
     /// Without a value of a caller: it is logged.
     pub(crate) what: &'static str,
     pub(crate) prospect: Prospect,
+    /// The ledger could not be read, so nothing is known of what it holds of the call.
+    pub(crate) unread: bool,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -160,6 +171,7 @@ impl StoreError {
         Self {
             what,
             prospect: Prospect::Stays,
+            unread: false,
             source: None,
         }
     }
@@ -173,6 +185,12 @@ impl StoreError {
     /// Says that nothing failed but the time to wait for one's turn.
     pub(crate) fn busy(mut self) -> Self {
         self.prospect = Prospect::Busy;
+        self
+    }
+
+    /// Says that it came before anything was known of an earlier call with the key.
+    pub(crate) fn before_look_up(mut self) -> Self {
+        self.unread = true;
         self
     }
 

@@ -171,7 +171,7 @@ async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) ->
     match decided.await {
         Ok(record) => Some(record),
         Err(Undecided::Refused(..) | Undecided::Gone) => None,
-        Err(Undecided::Storage(error)) => {
+        Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
             tracing::warn!(%error, "an operation can't be taken up; the worker looks again");
             None
         }

@@ -74,6 +74,9 @@ const CACHED_STATEMENTS: usize = 256;
 /// How long opening waits for other connections that hold the file.
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the settling of a lost commit waits for the write lock. Until then nobody knows.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long a reader waits while another process recovers the log.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -195,7 +198,17 @@ impl Opener {
         }
     }
 
-    /// A second write connection without the application's hook, to settle a lost commit.
+    /// A second write connection to settle a lost commit. Its own commits sync at any level.
+    pub(super) fn settling(&self, path: &Path) -> rusqlite::Result<Connection> {
+        let connection = self.bare(path)?;
+        if !self.options.synchronous.syncs_commits() {
+            connection.pragma_update(None, "synchronous", Synchronous::Full.pragma())?;
+        }
+        connection.busy_timeout(SETTLE_PATIENCE)?;
+        Ok(connection)
+    }
+
+    /// A second write connection without the application's hook, to copy the log.
     pub(super) fn bare(&self, path: &Path) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
         let connection = Connection::open_with_flags(path, flags)?;

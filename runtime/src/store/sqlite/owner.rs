@@ -90,7 +90,7 @@ impl Backend for Owner {
         }
         if let Some(path) = &core.opener.path {
             let found = core.look(path, |connection| reader::find(connection, identity));
-            return Box::pin(future::ready(found));
+            return Box::pin(future::ready(found.map_err(StoreError::before_look_up)));
         }
         let identity = identity.clone();
         Box::pin(async move {
@@ -103,6 +103,7 @@ impl Backend for Owner {
             found
                 .await
                 .unwrap_or_else(|executed| Err(not_run(executed)))
+                .map_err(StoreError::before_look_up)
         })
     }
 

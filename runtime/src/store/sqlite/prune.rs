@@ -15,8 +15,8 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
+            exclusive::{self, Failed, Terms},
             external::DROP_EXTERNAL,
-            own::Own,
             statements::{BURY, FORGET, WALK},
             writer::Memo,
         },
@@ -147,35 +147,36 @@ pub(super) fn prune(
         }
     }
     if !doomed.is_empty() {
-        if !transaction.lock(wait).map_err(unreadable)? {
-            return Ok(None);
-        }
-        memo.confirm_locked(core, transaction)?;
-        for (sql, seq) in doomed {
-            let rows = transaction
-                .connection()
-                .execute(sql, (seq, now.0))
-                .map_err(unreadable)?;
-            if sql == BURY && rows > 0 {
-                for sql in DROP_EXTERNAL {
-                    transaction
-                        .connection()
-                        .execute(sql, [seq])
-                        .map_err(unreadable)?;
-                }
+        let terms = Terms {
+            synced: false,
+            is_there: None,
+        };
+        let outcome = exclusive::run(
+            core,
+            memo,
+            transaction,
+            None,
+            wait,
+            &terms,
+            |_, transaction| {
+                let removed = remove(transaction.connection(), &doomed, now)?;
+                // Before the commit: what is removed by it is answered no more, whatever
+                // becomes of it. The rest still holds.
+                Ok((removed, core.watch.raise()))
+            },
+        );
+        match outcome {
+            Ok(((expired, forgotten), generation)) => {
+                memo.learn_in(generation);
+                core.guard.confirmed(generation);
+                pruned.expired = expired;
+                pruned.forgotten = forgotten;
             }
-            match sql {
-                BURY => pruned.expired += rows,
-                _ => pruned.forgotten += rows, // `doomed` holds these two.
+            Err(Failed::Busy | Failed::Late) => return Ok(None),
+            Err(Failed::Refused(error) | Failed::Nothing(error) | Failed::Unknown(error)) => {
+                return Err(error);
             }
         }
-        core.check_files()?;
-        // Before the commit: what is removed by it is answered no more. The rest still holds.
-        let generation = core.watch.raise();
-        transaction.command(Own::Commit).map_err(unreadable)?;
-        memo.learn_in(generation);
-        core.guard.confirmed(generation);
-        core.check_files()?;
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,
@@ -187,6 +188,28 @@ pub(super) fn prune(
         _ => 0, // The end: the next walk starts over.
     };
     Ok(Some(pruned))
+}
+
+/// Buries and forgets rows; how many of each.
+fn remove(
+    connection: &Connection,
+    doomed: &[(&'static str, i64)],
+    now: Timestamp,
+) -> Result<(usize, usize), StoreError> {
+    let (mut expired, mut forgotten) = (0, 0);
+    for (sql, seq) in doomed {
+        let rows = connection.execute(sql, (seq, now.0)).map_err(unreadable)?;
+        if *sql == BURY && rows > 0 {
+            for sql in DROP_EXTERNAL {
+                connection.execute(sql, [seq]).map_err(unreadable)?;
+            }
+        }
+        match *sql {
+            BURY => expired += rows,
+            _ => forgotten += rows, // `doomed` holds these two.
+        }
+    }
+    Ok((expired, forgotten))
 }
 
 fn earlier(one: Option<Timestamp>, other: Timestamp) -> Timestamp {

@@ -45,6 +45,9 @@ pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_receipts \
      AND tool = (SELECT id FROM idempotent_tools WHERE name = ?3) \
      AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
 
+/// An external operation, to settle a lost commit.
+pub(super) const HAS_EXTERNAL: &str = "SELECT 1 FROM idempotent_external WHERE operation_id = ?1";
+
 /// Makes what the fence's transaction read final: a lost commit's frames that no reader
 /// sees are overwritten, and can't come back from the log after a crash.
 pub(super) const RAISE_FENCE: &str =

@@ -60,6 +60,7 @@ impl World {
         Self {
             terms,
             record: Record {
+                era: 0,
                 operation_id: OperationId::generate(),
                 scope: Arc::from("[]"),
                 tool: Arc::from("send"),
