@@ -138,7 +138,7 @@ impl Inner {
             return Err(conflict); // The version was external when it was recorded.
         };
         let prepared = executed.prepare_for(asked, arguments)?;
-        if prepared.fingerprint != record.fingerprint {
+        if !record.fingerprint.is_of(&prepared.fingerprint) {
             return Err(Rejection::PayloadConflict);
         }
         self.attend(tool, operation_id, Arc::new(prepared.arguments), &call)

@@ -145,7 +145,8 @@ pub(crate) fn enqueue(
                 operation_id: receipt.operation_id,
                 version: receipt.version,
                 has_expired: receipt.expires_at <= new.accepted_at,
-                is_same: receipt.version == new.version && receipt.fingerprint == new.fingerprint,
+                is_same: receipt.version == new.version
+                    && receipt.fingerprint.is_of(&new.fingerprint),
                 ended_without_effect: false,
             }),
             Some(Stored::External(id)) => match load(connection, id)? {
@@ -220,7 +221,7 @@ impl Known {
             has_expired: record
                 .ends
                 .is_some_and(|ends| ends.expires_at <= new.accepted_at),
-            is_same: record.version == new.version && record.fingerprint == new.fingerprint,
+            is_same: record.version == new.version && record.fingerprint.is_of(&new.fingerprint),
             ended_without_effect: matches!(
                 record.operation.state,
                 State::Failed(_) | State::Cancelled

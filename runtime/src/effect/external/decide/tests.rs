@@ -65,7 +65,7 @@ impl World {
                 scope: Arc::from("[]"),
                 tool: Arc::from("send"),
                 version: 1,
-                fingerprint: Fingerprint::of(b"{}"),
+                fingerprint: Fingerprint::of_bytes(b"{}"),
                 operation: Operation::accepted(Origin::Call),
                 request: Some("{}".into()),
                 provider_key: Some("k".into()),
