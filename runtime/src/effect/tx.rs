@@ -102,16 +102,16 @@ impl Tx {
     ) -> Result<OperationId, Failure> {
         let declaration = T::declaration();
         let outbox = &self.call.outbox;
-        let enqueuer = Enqueuer {
+        let by = Enqueuer {
             caller: &self.call.caller,
             clock: &**self.transaction.guard.clock(),
             now: self.transaction.guard.time().now(),
             deadline: self.call.deadline,
         };
         let operation = (declaration.name, declaration.version);
-        let enqueued = outbox.prepare(enqueuer, operation, key, arguments)?;
+        let enqueued = outbox.prepare(by, operation, key, arguments)?;
         crate::store::sqlite::enqueue(&self.transaction, &enqueued.new, |recorded| {
-            outbox.may_learn(enqueuer, &enqueued, recorded)
+            outbox.may_learn(by, &enqueued, recorded)
         })
     }
 
