@@ -93,6 +93,7 @@ pub mod internals;
 pub mod mcp;
 mod operation;
 mod panics;
+mod reading;
 mod reply;
 mod request;
 mod store;
