@@ -15,6 +15,7 @@
 mod arguments;
 mod authorization;
 mod carriers;
+mod clocks;
 mod common;
 mod contracts;
 mod conversation;

@@ -102,17 +102,17 @@ impl Tx {
     ) -> Result<OperationId, Failure> {
         let declaration = T::declaration();
         let outbox = &self.call.outbox;
-        let enqueuer = Enqueuer {
+        let by = Enqueuer {
             caller: &self.call.caller,
             clock: &**self.transaction.guard.clock(),
-            now: self.transaction.guard.wall(),
+            now: self.transaction.guard.time().now(),
             deadline: self.call.deadline,
         };
         let operation = (declaration.name, declaration.version);
-        let mut enqueued = outbox.prepare(enqueuer, operation, key, arguments)?;
+        let mut enqueued = outbox.prepare(by, operation, key, arguments)?;
         let unreadable = enqueued.unreadable.take();
         crate::store::sqlite::enqueue(&self.transaction, &enqueued.new, unreadable, |recorded| {
-            outbox.may_learn(enqueuer, &enqueued, recorded)
+            outbox.may_learn(by, &enqueued, recorded)
         })
     }
 

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::{Clock, Moment, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{
         id::OperationId,
@@ -50,6 +50,12 @@ pub(crate) enum Wait {
 pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// The clock that the store was opened with.
     fn clock(&self) -> &Arc<dyn Clock>;
+
+    /// The ledger's own time, which everything that it keeps is stamped with.
+    fn now(&self) -> Timestamp;
+
+    /// The ledger's own time and the wall clock's.
+    fn moment(&self) -> Moment;
 
     /// Records the contracts in one transaction and returns them in order. A store registers
     /// one again that its ledger has lost.

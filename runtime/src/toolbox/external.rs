@@ -248,7 +248,7 @@ impl Inner {
         let id = operation_id(arguments)?;
         let (record, tool) = self.visible(executor, caller, id, false).await?;
         let reply = told(executor, &tool, &record, true);
-        Ok(reply.about(Some(Inspection::of(&record))))
+        Ok(reply.about(Some(Inspection::of(&record, executor.moment()))))
     }
 
     async fn cancel_operation(

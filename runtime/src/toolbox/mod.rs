@@ -31,7 +31,6 @@ use self::{
     registered::{Group, Kind, Version},
 };
 use crate::{
-    clock::Timestamp,
     effect::{
         external::{executor::Executor, outbox::Outbox},
         failure::FailureObserver,
@@ -337,7 +336,7 @@ impl Inner {
         {
             return Box::pin(future::ready(Err(refused)));
         }
-        let now = Timestamp::now(&**self.backend.clock());
+        let now = self.backend.now();
         let receipt = match recall(stored, now) {
             Known::Compare(receipt) => receipt,
             Known::External(id) => {

@@ -127,16 +127,14 @@ impl Executor {
         self.backend.clock()
     }
 
+    /// The ledger's time.
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::now(&**self.clock())
+        self.backend.now()
     }
 
     /// Now, by both clocks.
     pub(crate) fn moment(&self) -> Moment {
-        Moment {
-            ledger: self.now(),
-            wall: Timestamp::now(&**self.clock()),
-        }
+        self.backend.moment()
     }
 
     /// What keeps an operation for as long as `lasts`.

@@ -20,6 +20,7 @@ use crate::{
         run::{Plan, Run},
         tool::ExternalTool,
     },
+    ledger_time::MARGIN,
     operation::{
         id::OperationId,
         record::Record,
@@ -182,7 +183,7 @@ fn recover(executor: &Arc<Executor>, tool: &Arc<ExternalTool>, record: Record) {
     let now = executor.now();
     let stands_for_caller = match record.operation.origin {
         Origin::Enqueued => true,
-        Origin::Call => record.latest_at <= now && now < record.run_until,
+        Origin::Call => record.latest_at <= now.plus(MARGIN) && now < record.run_until,
     };
     if record.has_expired(now) {
         return;

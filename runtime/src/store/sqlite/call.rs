@@ -6,7 +6,6 @@ use rusqlite::{ErrorCode, OptionalExtension};
 use serde_json::value::RawValue;
 
 use crate::{
-    clock::Timestamp,
     effect::{
         failure::Failure,
         transactional::{Executed, RunError},
@@ -395,7 +394,7 @@ fn record(
         Some(scope) => scope,
         None => record_scope(memo, tx)?,
     };
-    let expires_at = Timestamp::now(&*core.clock).plus(call.tool.retention);
+    let expires_at = core.time.now().plus(call.tool.retention);
     let forget_at = expires_at.plus(call.tool.tombstone);
     tx.own(Own::InsertReceipt, |insert| {
         insert.execute((

@@ -23,7 +23,6 @@ use crate::{
             call::unreadable,
             connection::is_busy,
             log::{self, Published, Uncut},
-            own::Own,
             statements::RAISE_FENCE,
             writer::pause,
         },
@@ -76,7 +75,7 @@ pub(super) fn commit(
     core.check_files().map_err(Uncommitted::Nothing)?;
     let mut tries = 0..TRIES;
     let error = loop {
-        let error = match transaction.command(Own::Commit) {
+        let error = match transaction.commit(&core.time) {
             // What was committed to files that nobody finds any more is lost.
             Ok(()) => return core.check_files().map_err(Uncommitted::Unknown),
             Err(error) => error,
