@@ -21,15 +21,15 @@ pub use crate::{
     request::authorize::AuthorizeFn,
     tool::{ArgumentDefault, Declaration, Need, State, ToolArguments},
 };
-/// What comes of reading an argument.
-pub type Result<T> = core::result::Result<T, Unreadable>;
-
 use crate::{
     finite,
     reading::{self, Unreadable},
     request::arguments::InvalidArguments,
     tool,
 };
+
+/// What comes of reading an argument.
+pub type Result<T> = core::result::Result<T, Unreadable>;
 
 /// What the derive of `JsonSchema` takes for granted, for crates without a prelude.
 ///
@@ -116,7 +116,7 @@ pub fn argument_with<'a, T>(
     read: impl FnOnce(&'a Value) -> serde_json::Result<T>,
 ) -> Result<T> {
     read(arguments.get(name).unwrap_or(&Value::Null))
-        .map_err(|error| Unreadable::new("", error).below(name))
+        .map_err(|error| Unreadable::new("", &error).below(name))
 }
 
 /// The schema of the arguments as schemars writes it.

@@ -17,7 +17,7 @@ pub struct Unreadable {
 }
 
 impl Unreadable {
-    pub(crate) fn new(path: &str, message: impl ToString) -> Self {
+    pub(crate) fn new(path: &str, message: &impl ToString) -> Self {
         Self {
             path: path.to_owned(),
             message: message.to_string(),
@@ -49,7 +49,7 @@ pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Unreadable> 
     T::deserialize(value).map_err(|error| {
         let again: Result<T, _> = serde_path_to_error::deserialize(value);
         let path = again.err().map(|error| pointer(error.path(), value));
-        Unreadable::new(&path.unwrap_or_default(), error)
+        Unreadable::new(&path.unwrap_or_default(), &error)
     })
 }
 

@@ -196,7 +196,7 @@ impl AttemptHandler {
     /// Whether the tool's own type accepts the arguments, before anything is recorded.
     pub(crate) fn check(&self, arguments: &Value) -> Result<(), Unreadable> {
         caught(|| (self.read)(arguments))
-            .unwrap_or_else(|Panicked| Err(Unreadable::new("", "it failed unexpectedly")))
+            .unwrap_or_else(|Panicked| Err(Unreadable::new("", &"it failed unexpectedly")))
     }
 }
 

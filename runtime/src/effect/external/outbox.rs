@@ -132,8 +132,8 @@ impl Outbox {
         let unreadable = unreadable.map(|refused| unfit(refused.into()));
         Ok(Enqueued {
             new,
-            arguments,
             unreadable,
+            arguments,
         })
     }
 
