@@ -9,8 +9,8 @@ use std::{
 };
 
 use idempotent_tool::{
-    Attempt, AttemptError, Failure, Finding, Reply, Resolution, ResolveError, SqliteStore, Status, Synchronous, Toolbox,
-    TransactError, Tx, idempotent_tool,
+    Attempt, AttemptError, Failure, Finding, Reply, Resolution, ResolveError, SqliteStore, Status,
+    Synchronous, Toolbox, TransactError, Tx, idempotent_tool,
 };
 use rusqlite::{Connection, ffi};
 use serde_json::{Value, json};

@@ -235,5 +235,8 @@ fn a_file_that_is_removed_while_it_is_opened_is_not_opened() {
         .open(&path);
     let error = opened.unwrap_err();
     let source = std::error::Error::source(&error).map(ToString::to_string);
-    assert!(format!("{error} {source:?}").contains("replaced"), "{error:?}");
+    assert!(
+        format!("{error} {source:?}").contains("replaced"),
+        "{error:?}"
+    );
 }
