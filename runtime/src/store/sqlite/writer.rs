@@ -186,6 +186,10 @@ impl Memo {
 impl Transaction {
     /// Runs one of the runtime's own statements that returns no row.
     pub(super) fn command(&self, own: Own) -> rusqlite::Result<()> {
+        #[cfg(feature = "failpoints")]
+        if let (Own::Commit, Some(failpoints)) = (own, &self.guard().failpoints) {
+            failpoints.commit_comes();
+        }
         self.own(own, |statement| statement.execute([])).map(|_| ())
     }
 
