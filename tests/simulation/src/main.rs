@@ -96,6 +96,7 @@ fn main() -> ExitCode {
     let mut count = 100_000;
     let mut only = None;
     let mut keep: Option<Vec<usize>> = None;
+    let mut without: Vec<String> = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let value = arguments.next().unwrap_or_default();
@@ -103,9 +104,10 @@ fn main() -> ExitCode {
             "--seed" => seed = value.parse().unwrap_or(1),
             "--steps" => count = value.parse().unwrap_or(count),
             "--life" => only = value.parse().ok(),
+            "--without" => without = value.split(';').map(ToOwned::to_owned).collect(),
             "--keep" => keep = Some(value.split(',').filter_map(|one| one.parse().ok()).collect()),
             _ => {
-                eprintln!("simulation --seed N --steps N [--life N [--keep N,N,…]]");
+                eprintln!("simulation --seed N --steps N [--life N [--keep N,N,…]] [--without Step,…]");
                 return ExitCode::FAILURE;
             }
         }
@@ -122,6 +124,11 @@ fn main() -> ExitCode {
             Some(keep) => steps.into_iter().filter(|(number, _)| keep.contains(number)).collect(),
             None => steps,
         };
+        let is_wanted = |step: &Step| {
+            let name = format!("{step:?}");
+            !without.iter().any(|unwanted| name.contains(unwanted.as_str()))
+        };
+        let steps: Vec<_> = steps.into_iter().filter(|(_, step)| is_wanted(step)).collect();
         if let Some(broken) = run(&steps, &mut coverage) {
             eprintln!("life {life}, step {}: {}", broken.step, broken.what);
             let (steps, said) = if keep.is_some() { (steps, broken.what) } else { shrink(steps, &broken) };

@@ -189,7 +189,7 @@ pub fn memo(arguments: u64) -> Map<String, Value> {
 }
 
 /// The arguments that a key goes with.
-fn own_arguments(key: u64) -> u64 {
+pub fn own_arguments(key: u64) -> u64 {
     let mut random = Random::new(key, 7);
     // Most have neither a tag nor a currency, nor an unknown member.
     let mut arguments = random.below(1 << 9);
@@ -214,12 +214,16 @@ pub fn life(seed: u64, life: u64, length: usize) -> Vec<Step> {
 
 fn what(random: &mut Random, so_far: u64) -> What {
     let tool = random.pick(&["pay", "pay", "pay", "charge", "deploy", "letter"]);
-    let newest = so_far / 6;
+    let newest = so_far / 12;
     let key = match random.below(10) {
         0 => random.below(newest + 4),
-        _ => newest.saturating_sub(6) + random.below(8),
+        _ => newest.saturating_sub(4) + random.below(6),
     };
-    let tenant = if random.percent(6) { TENANTS + random.below(newest + 2) } else { random.below(TENANTS) };
+    let tenant = match random.below(100) {
+        0..6 => TENANTS + random.below(newest + 2),
+        6..20 => random.below(TENANTS),
+        _ => key % 3,
+    };
     let own = own_arguments(key);
     let arguments = match random.below(12) {
         0 => own ^ (1 << random.below(9)),
@@ -324,11 +328,11 @@ fn step(random: &mut Random, so_far: u64) -> Step {
             which: random.index(2),
         },
         747..780 => Step::Pass {
-            milliseconds: match random.below(10) {
-                0..3 => random.below(2_000),
-                3..6 => random.below(120_000),
-                6..8 => random.below(2 * HOUR),
-                8 => random.below(2 * DAY),
+            milliseconds: match random.below(24) {
+                0..10 => random.below(2_000),
+                10..17 => random.below(120_000),
+                17..22 => random.below(2 * HOUR),
+                22 => random.below(2 * DAY),
                 _ => random.below(10 * DAY),
             },
         },

@@ -78,6 +78,8 @@ pub struct Sent {
     pub memo: String,
     /// By the true time, in milliseconds.
     pub at: u64,
+    /// How long the provider asked to wait.
+    pub wait: Option<u64>,
 }
 
 /// What the provider knows of one request.
@@ -145,6 +147,15 @@ impl Inner {
                     && now < other.at + CHARGE_WINDOW_MS
             });
         self.sent[request].1 = if known { Fate::Repeated } else { Fate::Applied };
+    }
+
+    /// Requests of `deploy` that have been under way for longer than any is are lost.
+    pub fn settle(&mut self, now: u64) {
+        for (sent, fate) in &mut self.sent {
+            if *fate == Fate::UnderWay && sent.tool == "deploy" && sent.at + DEPLOY_SETTLE_MS <= now {
+                *fate = Fate::Lost;
+            }
+        }
     }
 
     pub fn lose(&mut self, request: usize) -> bool {
@@ -329,6 +340,7 @@ async fn send(
 ) -> Result<Sending, AttemptError> {
     let (request, takes) = {
         let mut inner = shared.lock();
+        let takes = inner.takes.pop_front().unwrap_or(Takes::Applies);
         let sent = Sent {
             operation: attempt.operation_id().to_string(),
             tool,
@@ -336,9 +348,13 @@ async fn send(
             provider_key: attempt.provider_key().to_owned(),
             memo: memo.clone(),
             at: shared.now(),
+            wait: match takes {
+                Takes::AsksToWait(seconds) => Some(seconds * 1000),
+                _ => None,
+            },
         };
         inner.sent.push((sent, Fate::UnderWay));
-        (inner.sent.len() - 1, inner.takes.pop_front().unwrap_or(Takes::Applies))
+        (inner.sent.len() - 1, takes)
     };
     let lost = || AttemptError::ambiguous("silence", "nothing was heard");
     let news = match takes {

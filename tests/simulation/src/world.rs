@@ -9,10 +9,10 @@ use std::{
 };
 
 use idempotent_tool::{
-    CallError, Caller, Clock, IdempotencyKey, ManualClock, Reply, Scope, SqliteStore, Synchronous, Tool, Toolbox, TransactError,
+    CallError, Caller, Clock, Finding, IdempotencyKey, ManualClock, Reply, Resolution, ResolveError, Scope, SqliteStore, Synchronous, Tool, Toolbox, TransactError,
     failpoints::{Failpoint, Failpoints},
 };
-use rusqlite::{Connection, OpenFlags, backup::Backup};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, backup::Backup};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -23,10 +23,11 @@ use crate::{
     oracle::{
         self, Id, Open, Oracle, Row,
         arguments::Shape,
+        external::{Asked, Request},
         judge::{Answer, Call, Seen},
     },
     step::{At, COPIES, Does, Fault, How, Step, What, key_of, memo, payment, scope_of},
-    tools::{self, Behaviour, KINDS, Kind, Paid, Shared, Takes},
+    tools::{self, Behaviour, Fate, KINDS, Kind, News, Paid, Shared, Takes},
 };
 
 /// A process that has the file open.
@@ -54,6 +55,10 @@ pub struct World {
     pub coverage: Coverage,
     /// The last of the application's own rows; they count down from zero.
     own_row: i64,
+    /// How many of the provider's requests were told to the oracle.
+    requests_told: usize,
+    /// Whether every step is followed by a look at all there is.
+    audits_next: bool,
     /// A build with `tag` has recorded its contract.
     is_wide: bool,
 }
@@ -89,6 +94,8 @@ impl World {
             coverage: Coverage::default(),
             is_wide: false,
             own_row: 0,
+            requests_told: 0,
+            audits_next: false,
             started,
             time,
         };
@@ -134,7 +141,20 @@ impl World {
             Step::Jump { milliseconds } => self.jump(*milliseconds),
             Step::SetRight => self.set_right(),
             Step::Deny { tenant, version, denies } => self.deny(*tenant, *version, *denies),
-            _ => Ok(false),
+            Step::GoOn { place } => self.go_on(*place),
+            Step::Hear { which, news } => Ok(self.hear(*which, *news)),
+            Step::Arrive { which } => Ok(self.arrive(*which)),
+            Step::Get { place, which } => self.handle(*place, *which, "get_operation", None),
+            Step::Cancel { place, which, fault } => {
+                self.handle(*place, *which, "cancel_operation", *fault)
+            }
+            Step::Resolve { place, which, finding, fault } => {
+                self.resolve(*place, *which, *finding, *fault)
+            }
+            Step::Mute { is_mute } => {
+                self.shared.lock().is_mute = *is_mute;
+                Ok(true)
+            }
         }?;
         self.tell_time();
         if done {
@@ -150,11 +170,11 @@ impl World {
                 | Step::RestoreStopped { .. }
                 | Step::RestoreRunning { .. }
                 | Step::Delete { .. }
-        ) || matches!(step, Step::Call { fault: Some(_), .. });
+        ) || self.audits_next || matches!(step, Step::Call { fault: Some(_), .. });
         if done && (is_telling || number.is_multiple_of(8)) {
             self.audit()?;
         }
-        Ok(())
+        self.outside(false)
     }
 
     fn tell_time(&mut self) {
@@ -286,8 +306,7 @@ impl World {
             return Ok(false);
         };
         if what.tool != "pay" {
-            let _ = takes;
-            return Ok(false);
+            return self.call_external(place, what, fault, takes);
         }
         let prepared = Prepared::new(process, what);
         self.shared.lock().behaviours.insert(prepared.id.scope.clone(), prepared.behaviour.clone());
@@ -308,6 +327,237 @@ impl World {
         self.coverage.answer(&answer);
         let judged = self.oracle.judge(&prepared.call(), Some(&answer), &seen);
         judged.map_err(|broken| format!("{broken}\n  {:?}\n  {}\n  {seen:?}", prepared.id, answer.json))?;
+        Ok(true)
+    }
+
+    fn call_external(&mut self, place: usize, what: &What, fault: Option<Fault>, takes: &[Takes]) -> Outcome<bool> {
+        let Some(process) = self.processes[place].as_ref().filter(|process| process.kind.has_external()) else {
+            return Ok(false);
+        };
+        let prepared = Prepared::external(what);
+        self.shared.lock().takes = takes.iter().copied().collect();
+        arm(&process.failpoints, fault);
+        let (tools, arguments) = (process.tools.clone(), prepared.with_key());
+        let (caller, tool) = (caller(what.tenant), what.tool);
+        let reply = process.drive(&self.time, async move { tools.call(&caller, tool, arguments).await })?;
+        let faults = process.failpoints.failures();
+        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        process.failpoints.reset();
+        self.shared.lock().takes.clear();
+        self.tell_time();
+        let row = self.row(&prepared.id)?;
+        let disturbed = 0 < faults;
+        let seen = Seen { disturbed, ran: Vec::new(), kept: Vec::new(), row };
+        let answer = answer(&reply);
+        self.coverage.answer(&answer);
+        self.oracle.accepted(&prepared.call(), &answer, &seen);
+        self.learn(disturbed, |oracle| {
+            let judged = oracle.judge_external(&prepared.call(), &answer, &seen);
+            judged.map_err(|broken| format!("{broken}\n  {:?}\n  {}\n  {seen:?}", prepared.id, answer.json))
+        })?;
+        Ok(true)
+    }
+
+    /// What an answer says is judged after what was sent and returned meanwhile.
+    fn learn(&mut self, disturbed: bool, judge: impl FnOnce(&mut Oracle) -> Outcome) -> Outcome {
+        let ids = self.external_rows()?;
+        self.oracle.recorded(&ids);
+        self.outside(disturbed)?;
+        judge(&mut self.oracle)
+    }
+
+    /// The identities that are recorded with an operation of an external tool.
+    fn external_rows(&mut self) -> Outcome<Vec<(Id, String)>> {
+        let observer = self.observer()?;
+        if !has_ledger(observer)? {
+            return Ok(Vec::new());
+        }
+        let mut statement = observer
+            .prepare_cached(
+                "SELECT s.scope, t.name, r.key, r.operation_id FROM idempotent_external AS e
+                 JOIN idempotent_receipts AS r ON r.seq = e.seq
+                 JOIN idempotent_scopes AS s ON s.id = r.scope
+                 JOIN idempotent_tools AS t ON t.id = r.tool
+                 WHERE r.operation_id IS NOT NULL ORDER BY r.seq",
+            )
+            .map_err(text)?;
+        let rows = statement
+            .query_map([], |row| {
+                let id = Id { scope: row.get(0)?, tool: row.get(1)?, key: key_text(row.get_ref(2)?) };
+                let operation: Vec<u8> = row.get(3)?;
+                Ok((id, row_of(Some(operation)).operation.unwrap_or_default()))
+            })
+            .map_err(text)?;
+        rows.collect::<Result<_, _>>().map_err(text)
+    }
+
+    /// Tells the oracle what the provider's books and the handlers say.
+    fn outside(&mut self, disturbed: bool) -> Outcome {
+        let now = u64::try_from(self.time.monotonic().as_millis()).unwrap_or(0);
+        let (requests, proofs) = {
+            let mut inner = self.shared.lock();
+            inner.settle(now);
+            let new_from = self.requests_told;
+            let requests: Vec<_> = inner
+                .sent
+                .iter()
+                .enumerate()
+                .map(|(number, (sent, fate))| Request {
+                    operation: sent.operation.clone(),
+                    memo: sent.memo.clone(),
+                    at: i64::try_from(sent.at).unwrap_or(0),
+                    wait: sent.wait.and_then(|wait| i64::try_from(wait).ok()),
+                    has_effect: *fate == Fate::Applied,
+                    is_under_way: *fate == Fate::UnderWay,
+                    is_new: new_from <= number,
+                })
+                .collect();
+            self.requests_told = requests.len();
+            (requests, std::mem::take(&mut inner.proofs))
+        };
+        if requests.iter().any(|request| request.is_new) {
+            let ids = self.external_rows()?;
+            self.oracle.recorded(&ids);
+        }
+        self.oracle.outside(&requests)?;
+        for (operation, _) in proofs {
+            self.oracle.proven(&operation, disturbed);
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, place: usize) -> Outcome<bool> {
+        let Some(process) = &self.processes[place] else {
+            return Ok(false);
+        };
+        process.runtime.block_on(process.clock.rest());
+        Ok(true)
+    }
+
+    fn hear(&mut self, which: usize, news: News) -> bool {
+        let mut inner = self.shared.lock();
+        inner.hanging.retain(|(_, tell)| !tell.is_closed());
+        if inner.hanging.is_empty() {
+            return false;
+        }
+        let place = which % inner.hanging.len();
+        let (_, tell) = inner.hanging.remove(place);
+        // It was open just now, and nobody else acts.
+        let _ = tell.send(news);
+        true
+    }
+
+    fn arrive(&mut self, which: usize) -> bool {
+        let now = u64::try_from(self.time.monotonic().as_millis()).unwrap_or(0);
+        let mut inner = self.shared.lock();
+        let under_way: Vec<_> = (0..inner.sent.len())
+            .filter(|request| inner.sent[*request].1 == Fate::UnderWay)
+            .collect();
+        let Some(request) = under_way.get(which % under_way.len().max(1)) else {
+            return false;
+        };
+        inner.apply(*request, now);
+        true
+    }
+
+    fn handle(&mut self, place: usize, which: usize, tool: &'static str, fault: Option<Fault>) -> Outcome<bool> {
+        let Some((operation, id)) = self.oracle.known_operation(which / 2) else {
+            return Ok(false);
+        };
+        let Some(process) = &self.processes[place] else {
+            return Ok(false);
+        };
+        // One in six asks for another's operation.
+        let is_owner = which != 11;
+        let caller = if is_owner { caller_of(&id.scope)? } else { caller(999) };
+        arm(&process.failpoints, fault);
+        let tools = process.tools.clone();
+        let arguments = json!({ "operation_id": operation });
+        let reply = process.drive(&self.time, async move { tools.call(&caller, tool, arguments).await })?;
+        let asked = Asked {
+            is_owner,
+            has_tool: process.kind.has_external(),
+            cancels: tool == "cancel_operation",
+        };
+        let faults = process.failpoints.failures();
+        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        process.failpoints.reset();
+        self.tell_time();
+        let answer = answer(&reply);
+        self.learn(0 < faults, |oracle| {
+            let judged = oracle.judge_handle(&id, &operation, &answer, asked, 0 < faults);
+            judged.map_err(|broken| format!("{broken}\n  {id:?}\n  {}", answer.json))
+        })?;
+        Ok(true)
+    }
+
+    fn resolve(&mut self, place: usize, which: usize, finding: usize, fault: Option<Fault>) -> Outcome<bool> {
+        let Some((operation, id)) = self.oracle.known_operation(which / 2) else {
+            return Ok(false);
+        };
+        let observer = self.observer()?;
+        let found: Option<(i64, String)> = observer
+            .query_row(
+                "SELECT e.attempts, e.state FROM idempotent_external AS e JOIN idempotent_receipts AS r ON r.seq = e.seq
+                 WHERE r.operation_id = unhex(substr(?1, 4))",
+                [&operation],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()
+            .map_err(text)?;
+        let Some((attempts, state)) = found else {
+            return Ok(false);
+        };
+        if state != "outcome_unknown" && which != 1 {
+            return Ok(false); // A person is asked where it is unknown, and seldom elsewhere.
+        }
+        let Some(process) = self.processes[place].as_ref().filter(|process| process.kind.has_external()) else {
+            return Ok(false);
+        };
+        let memo = self.oracle.memo_of(&id);
+        let (told, finding) = match finding {
+            0 => {
+                let result = json!({ "request": 999_999, "memo": memo });
+                (oracle::external::Finding::Succeeded, Finding::Succeeded(result))
+            }
+            1 => {
+                let (code, message) = ("lost".into(), "it was lost".into());
+                (oracle::external::Finding::Failed, Finding::Failed { code, message })
+            }
+            _ => (oracle::external::Finding::NotApplied, Finding::NotApplied),
+        };
+        let resolution = Resolution {
+            operation_id: operation.parse().map_err(text)?,
+            attempts: u32::try_from(attempts).map_err(text)?,
+            finding,
+            by: "ada".into(),
+            why: "she looked".into(),
+        };
+        arm(&process.failpoints, fault);
+        let tools = process.tools.clone();
+        let resolved = process.drive(&self.time, async move { tools.resolve(resolution).await })?;
+        let faults = process.failpoints.failures();
+        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        process.failpoints.reset();
+        self.tell_time();
+        let disturbed = 0 < faults;
+        match resolved {
+            Ok(reply) => {
+                let answer = answer(&reply);
+                self.oracle.found(&id, told);
+                self.learn(disturbed, |oracle| {
+                    let asked = Asked { is_owner: true, has_tool: true, cancels: false };
+                    let judged = oracle.judge_handle(&id, &operation, &answer, asked, disturbed);
+                    judged.map_err(|broken| format!("{broken}\n  {id:?}\n  {}", answer.json))
+                })?;
+            }
+            Err(error) if disturbed => {
+                let _ = error; // It may be recorded all the same.
+                self.oracle.found(&id, told);
+            }
+            Err(ResolveError::MovedOn) if state != "outcome_unknown" => (),
+            Err(error) => return Err(format!("{state} can't be settled: {error}\n  {id:?}")),
+        }
         Ok(true)
     }
 
@@ -653,6 +903,19 @@ pub fn scope_text(tenant: u64) -> String {
     caller(tenant).scope().as_str().to_owned()
 }
 
+/// Whoever's scope has this text.
+fn caller_of(scope: &str) -> Outcome<Caller> {
+    let parts: Vec<Option<String>> = serde_json::from_str(scope).map_err(text)?;
+    let mut builder = Scope::builder();
+    if let Some(Some(account)) = parts.first() {
+        builder = builder.account(account);
+    }
+    if let Some(Some(principal)) = parts.get(1) {
+        builder = builder.principal(principal);
+    }
+    Ok(Caller::new(builder.build().map_err(text)?))
+}
+
 fn caller(tenant: u64) -> Caller {
     let [account, principal] = scope_of(tenant);
     let scope = Scope::builder().account(account).principal(principal).build();
@@ -669,7 +932,39 @@ struct Prepared {
     can_enqueue: bool,
 }
 
+impl Process {
+    /// Goes on, and lets time pass where all wait for it, until `future` has come to its end.
+    fn drive<T: Send + 'static>(
+        &self,
+        time: &ManualClock,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Outcome<T> {
+        let task = self.runtime.spawn(future);
+        for _ in 0..10_000 {
+            self.runtime.block_on(self.clock.rest());
+            if task.is_finished() {
+                return self.runtime.block_on(task).map_err(text);
+            }
+            let wake = self.clock.next_wake().ok_or("nobody would ever wake")?;
+            time.advance(wake.saturating_sub(time.monotonic()));
+        }
+        Err("a call doesn't come to its end".into())
+    }
+}
+
 impl Prepared {
+    fn external(what: &What) -> Self {
+        let own = crate::step::own_arguments(what.key) == what.arguments;
+        Self {
+            id: Id { scope: scope_text(what.tenant), tool: what.tool.into(), key: key_of(what.key) },
+            arguments: memo(if own { what.key } else { what.arguments }),
+            asked: None,
+            shapes: vec![(1, Shape::Memo)],
+            behaviour: Behaviour::Works,
+            can_enqueue: true,
+        }
+    }
+
     fn new(process: &Process, what: &What) -> Self {
         let enqueues = |then_fails| Behaviour::Enqueues {
             key: key_of(what.key),

@@ -29,8 +29,6 @@ enum Part {
     Text(String),
 }
 
-pub type Meaning = Members;
-
 /// The members that differ from their defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Members(BTreeMap<&'static str, Part>);
@@ -156,6 +154,13 @@ impl Members {
             }
         }
         compared
+    }
+
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.0.get(name) {
+            Some(Part::Text(text)) => Some(text),
+            _ => None,
+        }
     }
 
     /// The integer that a member is, if it is one and exact.

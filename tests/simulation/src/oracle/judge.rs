@@ -224,7 +224,7 @@ impl Oracle {
                 }
                 return self.learn(call, Some(answer), kept, seen);
             }
-            "failed" => may.execute && (must_fail || seen.disturbed),
+            "failed" => may.execute && (must_fail || seen.disturbed || self.enqueuing_may_fail(call)),
             "rejected" => {
                 let disturbed = seen.disturbed
                     && ["storage", "busy", "deadline_exceeded"].contains(&answer.code());
@@ -258,6 +258,20 @@ impl Oracle {
                 entry.members.compare(&members, false) == Compared::Equal && entry.buried.is_none()
             }
         }
+    }
+
+    /// What was enqueued before may have come to an end since, or expired.
+    fn enqueuing_may_fail(&self, call: &Call<'_>) -> bool {
+        let Some((key, _)) = call.enqueues else {
+            return false;
+        };
+        let id = Id { tool: "charge".into(), key: key.to_owned(), ..call.id.clone() };
+        let now = self.file.time.now();
+        self.file.entries.get(&id).is_some_and(|entry| {
+            let external = entry.external.as_ref();
+            !external.is_some_and(External::has_succeeded)
+                || entry.since.plus(RETENTION).may_have_come(now)
+        })
     }
 
     /// The handler saw the numbers that the caller wrote.
@@ -373,7 +387,7 @@ impl Oracle {
             if let (false, Reading::Valid(members)) =
                 (self.file.entries.contains_key(&id), Shape::Memo.read(arguments))
             {
-                let entry = Entry::external(members, since, External::enqueued());
+                let entry = Entry::external(members, since, External::new(true, since));
                 self.file.entries.insert(id, entry);
             }
         }

@@ -2,7 +2,7 @@
 //! here, neither its canonical form nor its notion of time.
 
 pub mod arguments;
-mod external;
+pub mod external;
 pub mod judge;
 pub mod time;
 
@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-pub use self::external::{Proof, Request};
 use self::{
     arguments::Members,
     external::{External, Truth},
@@ -96,6 +95,8 @@ pub struct Oracle {
     truth: BTreeMap<Id, Truth>,
     /// Whose operation an id is; ids are never given twice.
     operations: BTreeMap<String, Id>,
+    /// The same in the order in which they were recorded.
+    known: Vec<String>,
     /// Keys may have been freed since the last look.
     pruned: bool,
 }
@@ -115,6 +116,7 @@ impl Oracle {
             denied: BTreeSet::new(),
             truth: BTreeMap::new(),
             operations: BTreeMap::new(),
+            known: Vec::new(),
             pruned: false,
         }
     }
@@ -166,7 +168,7 @@ impl Oracle {
         self.file = copy.clone();
         self.file.time = time;
         for truth in self.truth.values_mut() {
-            truth.restored(self.open.provider_key);
+            truth.forgotten();
         }
     }
 
