@@ -111,7 +111,9 @@ impl Coverage {
     }
 
     pub fn counts(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.counts.iter().map(|(name, count)| (name.as_str(), *count))
+        self.counts
+            .iter()
+            .map(|(name, count)| (name.as_str(), *count))
     }
 
     pub fn count(&self, name: &str) -> u64 {

@@ -47,14 +47,20 @@ fn run(steps: &[(usize, Step)], coverage: &mut Coverage) -> Option<Broken> {
         let taken = catch_unwind(AssertUnwindSafe(|| world.take(*number, step)));
         let taken = taken.unwrap_or_else(|_| Err("a panic".into()));
         if let Err(what) = taken {
-            broken = Some(Broken { step: *number, what });
+            broken = Some(Broken {
+                step: *number,
+                what,
+            });
             break;
         }
     }
     if broken.is_none()
         && let Err(what) = world.audit()
     {
-        broken = Some(Broken { step: steps.len(), what });
+        broken = Some(Broken {
+            step: steps.len(),
+            what,
+        });
     }
     coverage.merge(std::mem::take(&mut world.coverage));
     broken
@@ -62,7 +68,14 @@ fn run(steps: &[(usize, Step)], coverage: &mut Coverage) -> Option<Broken> {
 
 /// Takes steps away as long as it fails in the same way.
 fn shrink(mut steps: Vec<(usize, Step)>, first: &Broken) -> (Vec<(usize, Step)>, String) {
-    let alike = |what: &str| what.lines().next().unwrap_or_default().chars().take(40).collect::<String>();
+    let alike = |what: &str| {
+        what.lines()
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .take(40)
+            .collect::<String>()
+    };
     let wanted = alike(&first.what);
     let mut said = first.what.clone();
     steps.retain(|(number, _)| *number <= first.step);
@@ -105,9 +118,18 @@ fn main() -> ExitCode {
             "--steps" => count = value.parse().unwrap_or(count),
             "--life" => only = value.parse().ok(),
             "--without" => without = value.split(';').map(ToOwned::to_owned).collect(),
-            "--keep" => keep = Some(value.split(',').filter_map(|one| one.parse().ok()).collect()),
+            "--keep" => {
+                keep = Some(
+                    value
+                        .split(',')
+                        .filter_map(|one| one.parse().ok())
+                        .collect(),
+                )
+            }
             _ => {
-                eprintln!("simulation --seed N --steps N [--life N [--keep N,N,…]] [--without Step,…]");
+                eprintln!(
+                    "simulation --seed N --steps N [--life N [--keep N,N,…]] [--without Step,…]"
+                );
                 return ExitCode::FAILURE;
             }
         }
@@ -119,25 +141,43 @@ fn main() -> ExitCode {
         None => 0..(count / LIFE as u64).max(1),
     };
     for life in lives {
-        let steps: Vec<_> = step::life(seed, life, LIFE).into_iter().enumerate().collect();
+        let steps: Vec<_> = step::life(seed, life, LIFE)
+            .into_iter()
+            .enumerate()
+            .collect();
         let steps: Vec<_> = match &keep {
-            Some(keep) => steps.into_iter().filter(|(number, _)| keep.contains(number)).collect(),
+            Some(keep) => steps
+                .into_iter()
+                .filter(|(number, _)| keep.contains(number))
+                .collect(),
             None => steps,
         };
         let is_wanted = |step: &Step| {
             let name = format!("{step:?}");
-            !without.iter().any(|unwanted| name.contains(unwanted.as_str()))
+            !without
+                .iter()
+                .any(|unwanted| name.contains(unwanted.as_str()))
         };
-        let steps: Vec<_> = steps.into_iter().filter(|(_, step)| is_wanted(step)).collect();
+        let steps: Vec<_> = steps
+            .into_iter()
+            .filter(|(_, step)| is_wanted(step))
+            .collect();
         if let Some(broken) = run(&steps, &mut coverage) {
             eprintln!("life {life}, step {}: {}", broken.step, broken.what);
-            let (steps, said) = if keep.is_some() { (steps, broken.what) } else { shrink(steps, &broken) };
+            let (steps, said) = if keep.is_some() {
+                (steps, broken.what)
+            } else {
+                shrink(steps, &broken)
+            };
             eprintln!("\nshrunk to {} steps: {said}\n", steps.len());
             for (number, step) in &steps {
                 eprintln!("{number:4} {step:?}");
             }
             let kept: Vec<_> = steps.iter().map(|(number, _)| number.to_string()).collect();
-            eprintln!("\nsimulation --seed {seed} --life {life} --keep {}", kept.join(","));
+            eprintln!(
+                "\nsimulation --seed {seed} --life {life} --keep {}",
+                kept.join(",")
+            );
             return ExitCode::FAILURE;
         }
     }

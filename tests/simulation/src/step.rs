@@ -67,37 +67,104 @@ pub struct What {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    Open { place: usize, kind: usize },
+    Open {
+        place: usize,
+        kind: usize,
+    },
     /// A process ends; in good order or not.
-    Close { place: usize, orderly: bool },
+    Close {
+        place: usize,
+        orderly: bool,
+    },
     /// All processes are killed, and leave their logs behind.
     Crash,
-    Call { place: usize, what: What, fault: Option<Fault>, takes: Vec<Takes> },
+    Call {
+        place: usize,
+        what: What,
+        fault: Option<Fault>,
+        takes: Vec<Takes>,
+    },
     /// Calls that share a commit.
-    Batch { place: usize, whats: Vec<What>, fault: Option<Fault> },
+    Batch {
+        place: usize,
+        whats: Vec<What>,
+        fault: Option<Fault>,
+    },
     /// A caller leaves after so many turns.
-    Leave { place: usize, what: What, turns: u64 },
-    Transact { place: usize, fails: bool, fault: Option<Fault> },
-    Prune { place: usize, limit: usize, fault: Option<Fault> },
-    Copy { place: usize },
-    RestoreStopped { copy: usize },
-    RestoreRunning { copy: usize },
+    Leave {
+        place: usize,
+        what: What,
+        turns: u64,
+    },
+    Transact {
+        place: usize,
+        fails: bool,
+        fault: Option<Fault>,
+    },
+    Prune {
+        place: usize,
+        limit: usize,
+        fault: Option<Fault>,
+    },
+    Copy {
+        place: usize,
+    },
+    RestoreStopped {
+        copy: usize,
+    },
+    RestoreRunning {
+        copy: usize,
+    },
     /// An operator deletes a receipt, the newest ones first.
-    Delete { which: usize },
+    Delete {
+        which: usize,
+    },
     /// An operator tries to delete what receipts refer to.
-    DeleteNames { table: &'static str, which: usize },
-    Pass { milliseconds: u64 },
-    Jump { milliseconds: i64 },
+    DeleteNames {
+        table: &'static str,
+        which: usize,
+    },
+    Pass {
+        milliseconds: u64,
+    },
+    Jump {
+        milliseconds: i64,
+    },
     SetRight,
-    Deny { tenant: u64, version: u32, denies: bool },
+    Deny {
+        tenant: u64,
+        version: u32,
+        denies: bool,
+    },
     // Of external operations.
-    GoOn { place: usize },
-    Hear { which: usize, news: News },
-    Arrive { which: usize },
-    Get { place: usize, which: usize },
-    Cancel { place: usize, which: usize, fault: Option<Fault> },
-    Resolve { place: usize, which: usize, finding: usize, fault: Option<Fault> },
-    Mute { is_mute: bool },
+    GoOn {
+        place: usize,
+    },
+    Hear {
+        which: usize,
+        news: News,
+    },
+    Arrive {
+        which: usize,
+    },
+    Get {
+        place: usize,
+        which: usize,
+    },
+    Cancel {
+        place: usize,
+        which: usize,
+        fault: Option<Fault>,
+    },
+    Resolve {
+        place: usize,
+        which: usize,
+        finding: usize,
+        fault: Option<Fault>,
+    },
+    Mute {
+        is_mute: bool,
+    },
 }
 
 pub const PLACES: usize = 3;
@@ -150,7 +217,11 @@ pub fn payment(arguments: u64, spelling: u64) -> Map<String, Value> {
     made.insert("amount".into(), amount);
     let exact = match at(3) {
         0 => (spelling & 4 != 0).then_some(Value::Null),
-        1 => Some(if spelling & 4 == 0 { json!(7) } else { json!(7.0) }),
+        1 => Some(if spelling & 4 == 0 {
+            json!(7)
+        } else {
+            json!(7.0)
+        }),
         2 => Some(json!(0.5)),
         3 => Some(json!(1_u64 << 53)),
         4 => Some(json!((1_u64 << 53) + 1)),
@@ -162,7 +233,14 @@ pub fn payment(arguments: u64, spelling: u64) -> Map<String, Value> {
         made.insert("exact".into(), exact);
     }
     if spelling & 8 != 0 {
-        made.insert("ratio".into(), if spelling & 16 == 0 { json!(0) } else { json!(-0.0) });
+        made.insert(
+            "ratio".into(),
+            if spelling & 16 == 0 {
+                json!(0)
+            } else {
+                json!(-0.0)
+            },
+        );
     } else if at(6) == 1 {
         made.insert("ratio".into(), json!(1.5));
     }
@@ -204,7 +282,10 @@ pub fn own_arguments(key: u64) -> u64 {
 
 pub fn life(seed: u64, life: u64, length: usize) -> Vec<Step> {
     let mut random = Random::new(seed, life);
-    let mut steps = vec![Step::Open { place: 0, kind: random.index(3) }];
+    let mut steps = vec![Step::Open {
+        place: 0,
+        kind: random.index(3),
+    }];
     while steps.len() < length {
         let so_far = steps.len() as u64;
         steps.push(step(&mut random, so_far));
@@ -235,8 +316,14 @@ fn what(random: &mut Random, so_far: u64) -> What {
         tenant,
         key,
         arguments,
-        spelling: if random.percent(40) { random.below(128) } else { 0 },
-        typed: random.percent(12).then(|| 1 + u32::from(random.percent(50))),
+        spelling: if random.percent(40) {
+            random.below(128)
+        } else {
+            0
+        },
+        typed: random
+            .percent(12)
+            .then(|| 1 + u32::from(random.percent(50))),
         does: match random.below(40) {
             0 | 1 => Does::Fails,
             2 | 3 => Does::Panics,
@@ -289,8 +376,14 @@ fn step(random: &mut Random, so_far: u64) -> Step {
     let place = random.index(PLACES);
     let which = random.index(12);
     match random.below(1000) {
-        0..30 => Step::Open { place, kind: random.index(4) },
-        30..45 => Step::Close { place, orderly: random.percent(50) },
+        0..30 => Step::Open {
+            place,
+            kind: random.index(4),
+        },
+        30..45 => Step::Close {
+            place,
+            orderly: random.percent(50),
+        },
         45..52 => Step::Crash,
         52..560 => Step::Call {
             place,
@@ -314,15 +407,37 @@ fn step(random: &mut Random, so_far: u64) -> Step {
                     what
                 })
                 .collect();
-            Step::Batch { place, whats, fault: fault(random, 50) }
+            Step::Batch {
+                place,
+                whats,
+                fault: fault(random, 50),
+            }
         }
-        640..660 => Step::Leave { place, what: what(random, so_far), turns: random.below(4) },
-        660..685 => Step::Transact { place, fails: random.percent(30), fault: fault(random, 50) },
-        685..715 => Step::Prune { place, limit: random.pick(&[1, 10, 1000]), fault: fault(random, 20) },
+        640..660 => Step::Leave {
+            place,
+            what: what(random, so_far),
+            turns: random.below(4),
+        },
+        660..685 => Step::Transact {
+            place,
+            fails: random.percent(30),
+            fault: fault(random, 50),
+        },
+        685..715 => Step::Prune {
+            place,
+            limit: random.pick(&[1, 10, 1000]),
+            fault: fault(random, 20),
+        },
         715..725 => Step::Copy { place },
-        725..730 => Step::RestoreStopped { copy: random.index(COPIES) },
-        730..737 => Step::RestoreRunning { copy: random.index(COPIES) },
-        737..743 => Step::Delete { which: random.index(3) },
+        725..730 => Step::RestoreStopped {
+            copy: random.index(COPIES),
+        },
+        730..737 => Step::RestoreRunning {
+            copy: random.index(COPIES),
+        },
+        737..743 => Step::Delete {
+            which: random.index(3),
+        },
         743..747 => Step::DeleteNames {
             table: random.pick(&["scopes", "tools"]),
             which: random.index(2),
@@ -339,7 +454,9 @@ fn step(random: &mut Random, so_far: u64) -> Step {
         780..792 => {
             let by = random.pick(&[5 * 60_000, 2 * HOUR, 9 * DAY, 730 * DAY]);
             let by = i64::try_from(by).unwrap_or(0);
-            Step::Jump { milliseconds: if random.percent(50) { by } else { -by } }
+            Step::Jump {
+                milliseconds: if random.percent(50) { by } else { -by },
+            }
         }
         792..800 => Step::SetRight,
         800..812 => Step::Deny {
@@ -360,8 +477,19 @@ fn step(random: &mut Random, so_far: u64) -> Step {
         },
         885..890 => Step::Arrive { which },
         890..925 => Step::Get { place, which },
-        925..955 => Step::Cancel { place, which, fault: fault(random, 20) },
-        955..990 => Step::Resolve { place, which, finding: random.index(3), fault: fault(random, 20) },
-        _ => Step::Mute { is_mute: random.percent(50) },
+        925..955 => Step::Cancel {
+            place,
+            which,
+            fault: fault(random, 20),
+        },
+        955..990 => Step::Resolve {
+            place,
+            which,
+            finding: random.index(3),
+            fault: fault(random, 20),
+        },
+        _ => Step::Mute {
+            is_mute: random.percent(50),
+        },
     }
 }

@@ -29,7 +29,11 @@ pub enum Behaviour {
     /// It runs past its deadline.
     Lingers,
     /// It writes, enqueues, and goes on as it is told.
-    Enqueues { key: String, arguments: Map<String, Value>, then_fails: bool },
+    Enqueues {
+        key: String,
+        arguments: Map<String, Value>,
+        then_fails: bool,
+    },
 }
 
 /// How the provider takes a request.
@@ -118,7 +122,10 @@ pub struct Inner {
 
 impl Shared {
     pub fn new(time: ManualClock) -> Self {
-        Self { inner: Arc::default(), time }
+        Self {
+            inner: Arc::default(),
+            time,
+        }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -133,6 +140,7 @@ impl Shared {
 impl Inner {
     /// Applies a request, unless its provider knows the key already.
     pub fn apply(&mut self, request: usize, now: u64) {
+        self.settle(now);
         let Some((sent, fate)) = self.sent.get(request).cloned() else {
             return;
         };
@@ -149,10 +157,15 @@ impl Inner {
         self.sent[request].1 = if known { Fate::Repeated } else { Fate::Applied };
     }
 
-    /// Requests of `deploy` that have been under way for longer than any is are lost.
+    /// Requests that have been under way for longer than is assumed of any are lost.
     pub fn settle(&mut self, now: u64) {
         for (sent, fate) in &mut self.sent {
-            if *fate == Fate::UnderWay && sent.tool == "deploy" && sent.at + DEPLOY_SETTLE_MS <= now {
+            let longest = match sent.tool {
+                "deploy" => DEPLOY_SETTLE_MS,
+                "charge" => CHARGE_ARRIVES_MS,
+                _ => u64::MAX,
+            };
+            if *fate == Fate::UnderWay && sent.at.saturating_add(longest) <= now {
                 *fate = Fate::Lost;
             }
         }
@@ -171,6 +184,8 @@ impl Inner {
 
 /// For how long the provider of `charge` knows a key.
 pub const CHARGE_WINDOW_MS: u64 = 3_600_000;
+/// For how long a request of `charge` can be under way: an attempt, and the margin.
+pub const CHARGE_ARRIVES_MS: u64 = 13_000;
 /// For how long a request of `deploy` can be under way.
 pub const DEPLOY_SETTLE_MS: u64 = 30_000;
 
@@ -203,7 +218,11 @@ fn pay(tx: &Tx, shared: &Shared, payment: Payment) -> Result<Paid, Failure> {
         let mut inner = shared.lock();
         inner.next_token += 1;
         let token = inner.next_token;
-        let ran = Ran { token, scope: tx.scope().to_owned(), returned: None };
+        let ran = Ran {
+            token,
+            scope: tx.scope().to_owned(),
+            returned: None,
+        };
         inner.ran.push(ran);
         let behaviour = inner.behaviours.get(tx.scope()).cloned();
         (token, behaviour.unwrap_or(Behaviour::Works))
@@ -221,7 +240,11 @@ fn pay(tx: &Tx, shared: &Shared, payment: Payment) -> Result<Paid, Failure> {
             tx.execute(again, [token])?;
         }
         Behaviour::Lingers => shared.time.advance(Duration::from_secs(31)),
-        Behaviour::Enqueues { key, arguments, then_fails } => {
+        Behaviour::Enqueues {
+            key,
+            arguments,
+            then_fails,
+        } => {
             tx.enqueue::<charge>(&key, &arguments)?;
             if then_fails {
                 return Err(Failure::new("unwanted", "it is not wanted"));
@@ -256,7 +279,16 @@ pub mod v1 {
         #[serde(default)] ratio: f64,
         #[state] shared: &Shared,
     ) -> Result<Paid, Failure> {
-        super::pay(tx, shared, Payment { version: 1, amount, exact, ratio })
+        super::pay(
+            tx,
+            shared,
+            Payment {
+                version: 1,
+                amount,
+                exact,
+                ratio,
+            },
+        )
     }
 }
 
@@ -274,7 +306,16 @@ pub mod wide {
         #[state] shared: &Shared,
     ) -> Result<Paid, Failure> {
         drop(tag);
-        super::pay(tx, shared, Payment { version: 1, amount, exact, ratio })
+        super::pay(
+            tx,
+            shared,
+            Payment {
+                version: 1,
+                amount,
+                exact,
+                ratio,
+            },
+        )
     }
 }
 
@@ -293,7 +334,16 @@ pub mod v2 {
         #[state] shared: &Shared,
     ) -> Result<Paid, Failure> {
         drop((tag, currency));
-        super::pay(tx, shared, Payment { version: 2, amount, exact, ratio })
+        super::pay(
+            tx,
+            shared,
+            Payment {
+                version: 2,
+                amount,
+                exact,
+                ratio,
+            },
+        )
     }
 
     pub(super) fn eur() -> String {
@@ -315,9 +365,9 @@ fn may(caller: &Caller, tool: &'static str, version: u32) -> Access {
     PERMISSIONS.with(|place| {
         let place = place.borrow();
         let scope = caller.scope().as_str().to_owned();
-        let denied = place.as_ref().is_some_and(|shared| {
-            shared.lock().denied.contains(&(scope, tool, version))
-        });
+        let denied = place
+            .as_ref()
+            .is_some_and(|shared| shared.lock().denied.contains(&(scope, tool, version)));
         Access::from(!denied)
     })
 }
@@ -394,7 +444,10 @@ async fn send(
             if inner.sent[request].1 == Fate::Lost {
                 return Err(lost());
             }
-            let sending = Sending { request: answer_of(&inner, request), memo };
+            let sending = Sending {
+                request: answer_of(&inner, request),
+                memo,
+            };
             let operation = attempt.operation_id().to_string();
             inner.proofs.push((operation, json!(sending)));
             Ok(sending)

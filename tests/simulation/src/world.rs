@@ -9,7 +9,8 @@ use std::{
 };
 
 use idempotent_tool::{
-    CallError, Caller, Clock, Finding, IdempotencyKey, ManualClock, Reply, Resolution, ResolveError, Scope, SqliteStore, Synchronous, Tool, Toolbox, TransactError,
+    CallError, Caller, Clock, Finding, IdempotencyKey, ManualClock, Reply, Resolution,
+    ResolveError, Scope, SqliteStore, Synchronous, Tool, Toolbox, TransactError,
     failpoints::{Failpoint, Failpoints},
 };
 use rusqlite::{Connection, OpenFlags, OptionalExtension, backup::Backup};
@@ -81,7 +82,11 @@ impl World {
         let shared = Shared::new(time.clone());
         tools::set_permissions(&shared);
         let base = Path::new("/dev/shm");
-        let folder = if base.is_dir() { tempfile::tempdir_in(base) } else { tempfile::tempdir() };
+        let folder = if base.is_dir() {
+            tempfile::tempdir_in(base)
+        } else {
+            tempfile::tempdir()
+        };
         let mut world = Self {
             folder: folder.map_err(text)?,
             oracle: Oracle::new(open, milliseconds(started)),
@@ -118,17 +123,42 @@ impl World {
         self.observer.as_ref().ok_or_else(|| "unreachable".into())
     }
 
+    /// The place of a process that is there, if there is one: the one at `place`, or the next.
+    fn at(&self, place: usize) -> usize {
+        let places = self.processes.len();
+        let mut from = (place..place + places).map(|place| place % places);
+        from.find(|place| self.processes[*place].is_some())
+            .unwrap_or(place)
+    }
+
     /// Does one step, and looks whether all is as promised.
     pub fn take(&mut self, number: usize, step: &Step) -> Outcome {
         let done = match step {
             Step::Open { place, kind } => self.open(*place, KINDS[*kind]),
             Step::Close { place, orderly } => self.close(*place, *orderly),
             Step::Crash => self.crash(),
-            Step::Call { place, what, fault, takes } => self.call(*place, what, *fault, takes),
-            Step::Batch { place, whats, fault } => self.batch(*place, whats, *fault),
-            Step::Leave { place, what, turns } => self.leave(*place, what, *turns),
-            Step::Transact { place, fails, fault } => self.transact(*place, *fails, *fault),
-            Step::Prune { place, limit, fault } => self.prune(*place, *limit, *fault),
+            Step::Call {
+                place,
+                what,
+                fault,
+                takes,
+            } => self.call(self.at(*place), what, *fault, takes),
+            Step::Batch {
+                place,
+                whats,
+                fault,
+            } => self.batch(self.at(*place), whats, *fault),
+            Step::Leave { place, what, turns } => self.leave(self.at(*place), what, *turns),
+            Step::Transact {
+                place,
+                fails,
+                fault,
+            } => self.transact(self.at(*place), *fails, *fault),
+            Step::Prune {
+                place,
+                limit,
+                fault,
+            } => self.prune(self.at(*place), *limit, *fault),
             Step::Copy { place } => self.copy(*place),
             Step::RestoreStopped { copy } => self.restore_stopped(*copy),
             Step::RestoreRunning { copy } => self.restore_running(*copy),
@@ -140,17 +170,28 @@ impl World {
             }
             Step::Jump { milliseconds } => self.jump(*milliseconds),
             Step::SetRight => self.set_right(),
-            Step::Deny { tenant, version, denies } => self.deny(*tenant, *version, *denies),
-            Step::GoOn { place } => self.go_on(*place),
+            Step::Deny {
+                tenant,
+                version,
+                denies,
+            } => self.deny(*tenant, *version, *denies),
+            Step::GoOn { place } => self.go_on(self.at(*place)),
             Step::Hear { which, news } => Ok(self.hear(*which, *news)),
             Step::Arrive { which } => Ok(self.arrive(*which)),
-            Step::Get { place, which } => self.handle(*place, *which, "get_operation", None),
-            Step::Cancel { place, which, fault } => {
-                self.handle(*place, *which, "cancel_operation", *fault)
+            Step::Get { place, which } => {
+                self.handle(self.at(*place), *which, "get_operation", None)
             }
-            Step::Resolve { place, which, finding, fault } => {
-                self.resolve(*place, *which, *finding, *fault)
-            }
+            Step::Cancel {
+                place,
+                which,
+                fault,
+            } => self.handle(self.at(*place), *which, "cancel_operation", *fault),
+            Step::Resolve {
+                place,
+                which,
+                finding,
+                fault,
+            } => self.resolve(self.at(*place), *which, *finding, *fault),
             Step::Mute { is_mute } => {
                 self.shared.lock().is_mute = *is_mute;
                 Ok(true)
@@ -170,7 +211,8 @@ impl World {
                 | Step::RestoreStopped { .. }
                 | Step::RestoreRunning { .. }
                 | Step::Delete { .. }
-        ) || self.audits_next || matches!(step, Step::Call { fault: Some(_), .. });
+        ) || self.audits_next
+            || matches!(step, Step::Call { fault: Some(_), .. });
         if done && (is_telling || number.is_multiple_of(8)) {
             self.audit()?;
         }
@@ -181,14 +223,20 @@ impl World {
         let now = self.time.monotonic();
         let passed = now.saturating_sub(self.told);
         self.told = now;
-        self.oracle.pass(i64::try_from(passed.as_millis()).unwrap_or(0));
+        self.oracle
+            .pass(i64::try_from(passed.as_millis()).unwrap_or(0));
     }
 
     fn open(&mut self, place: usize, kind: Kind) -> Outcome<bool> {
-        if self.processes[place].is_some() {
+        let places = self.processes.len();
+        let mut from = (place..place + places).map(|place| place % places);
+        let Some(place) = from.find(|place| self.processes[*place].is_none()) else {
             return Ok(false);
-        }
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(text)?;
+        };
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(text)?;
         let clock = SimClock::new(self.time.clone());
         let failpoints = Failpoints::new();
         let store = SqliteStore::options()
@@ -204,7 +252,10 @@ impl World {
         let built = {
             let _inside = runtime.enter();
             let builder = kind.builder(store.clone());
-            builder.state(self.shared.clone()).state(clock.clone()).build()
+            builder
+                .state(self.shared.clone())
+                .state(clock.clone())
+                .build()
         };
         let tools = match built {
             Ok(tools) => tools,
@@ -218,8 +269,14 @@ impl World {
             }
         };
         self.is_wide |= matches!(kind, Kind::Wide | Kind::Both);
-        self.processes[place] =
-            Some(Process { kind, tools, store, failpoints, clock, runtime });
+        self.processes[place] = Some(Process {
+            kind,
+            tools,
+            store,
+            failpoints,
+            clock,
+            runtime,
+        });
         Ok(true)
     }
 
@@ -228,7 +285,9 @@ impl World {
             return Ok(false);
         };
         if orderly {
-            process.runtime.block_on(process.tools.shut_down(Duration::ZERO));
+            process
+                .runtime
+                .block_on(process.tools.shut_down(Duration::ZERO));
         }
         drop(process);
         self.oracle.closed(orderly);
@@ -246,7 +305,10 @@ impl World {
     fn crash(&mut self) -> Outcome<bool> {
         let path = self.path();
         let log = self.folder.path().join("db-wal");
-        let (kept, kept_log) = (self.folder.path().join("kept"), self.folder.path().join("kept-wal"));
+        let (kept, kept_log) = (
+            self.folder.path().join("kept"),
+            self.folder.path().join("kept-wal"),
+        );
         fs::copy(&path, &kept).map_err(text)?;
         let has_log = log.exists();
         if has_log {
@@ -283,7 +345,11 @@ impl World {
     fn jump(&mut self, by: i64) -> Outcome<bool> {
         let wall = self.time.wall();
         let far = Duration::from_millis(by.unsigned_abs());
-        let wall = if by < 0 { wall.checked_sub(far) } else { wall.checked_add(far) };
+        let wall = if by < 0 {
+            wall.checked_sub(far)
+        } else {
+            wall.checked_add(far)
+        };
         self.time.set_wall(wall.ok_or("the clock is at its end")?);
         self.oracle.jump(by);
         Ok(true)
@@ -301,7 +367,13 @@ impl World {
         Ok(true)
     }
 
-    fn call(&mut self, place: usize, what: &What, fault: Option<Fault>, takes: &[Takes]) -> Outcome<bool> {
+    fn call(
+        &mut self,
+        place: usize,
+        what: &What,
+        fault: Option<Fault>,
+        takes: &[Takes],
+    ) -> Outcome<bool> {
         let Some(process) = &self.processes[place] else {
             return Ok(false);
         };
@@ -309,7 +381,10 @@ impl World {
             return self.call_external(place, what, fault, takes);
         }
         let prepared = Prepared::new(process, what);
-        self.shared.lock().behaviours.insert(prepared.id.scope.clone(), prepared.behaviour.clone());
+        self.shared
+            .lock()
+            .behaviours
+            .insert(prepared.id.scope.clone(), prepared.behaviour.clone());
         let from = self.shared.lock().ran.len();
         arm(&process.failpoints, fault);
         let caller = caller(what.tenant);
@@ -319,19 +394,34 @@ impl World {
             Some(version) => typed(process, &caller, version, &prepared),
         };
         let faults = process.failpoints.failures();
-        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        self.coverage
+            .fault(fault, faults, process.failpoints.failed_commits());
         process.failpoints.reset();
         self.shared.lock().behaviours.clear();
         self.tell_time();
         let seen = self.seen(&prepared, from, 0 < faults || what.does == Does::Lingers)?;
         self.coverage.answer(&answer);
         let judged = self.oracle.judge(&prepared.call(), Some(&answer), &seen);
-        judged.map_err(|broken| format!("{broken}\n  {:?}\n  {}\n  {seen:?}", prepared.id, answer.json))?;
+        judged.map_err(|broken| {
+            format!(
+                "{broken}\n  {:?}\n  {}\n  {seen:?}",
+                prepared.id, answer.json
+            )
+        })?;
         Ok(true)
     }
 
-    fn call_external(&mut self, place: usize, what: &What, fault: Option<Fault>, takes: &[Takes]) -> Outcome<bool> {
-        let Some(process) = self.processes[place].as_ref().filter(|process| process.kind.has_external()) else {
+    fn call_external(
+        &mut self,
+        place: usize,
+        what: &What,
+        fault: Option<Fault>,
+        takes: &[Takes],
+    ) -> Outcome<bool> {
+        let Some(process) = self.processes[place]
+            .as_ref()
+            .filter(|process| process.kind.has_external())
+        else {
             return Ok(false);
         };
         let prepared = Prepared::external(what);
@@ -339,21 +429,34 @@ impl World {
         arm(&process.failpoints, fault);
         let (tools, arguments) = (process.tools.clone(), prepared.with_key());
         let (caller, tool) = (caller(what.tenant), what.tool);
-        let reply = process.drive(&self.time, async move { tools.call(&caller, tool, arguments).await })?;
+        let reply = process.drive(&self.time, async move {
+            tools.call(&caller, tool, arguments).await
+        })?;
         let faults = process.failpoints.failures();
-        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        self.coverage
+            .fault(fault, faults, process.failpoints.failed_commits());
         process.failpoints.reset();
         self.shared.lock().takes.clear();
         self.tell_time();
         let row = self.row(&prepared.id)?;
         let disturbed = 0 < faults;
-        let seen = Seen { disturbed, ran: Vec::new(), kept: Vec::new(), row };
+        let seen = Seen {
+            disturbed,
+            ran: Vec::new(),
+            kept: Vec::new(),
+            row,
+        };
         let answer = answer(&reply);
         self.coverage.answer(&answer);
         self.oracle.accepted(&prepared.call(), &answer, &seen);
         self.learn(disturbed, |oracle| {
             let judged = oracle.judge_external(&prepared.call(), &answer, &seen);
-            judged.map_err(|broken| format!("{broken}\n  {:?}\n  {}\n  {seen:?}", prepared.id, answer.json))
+            judged.map_err(|broken| {
+                format!(
+                    "{broken}\n  {:?}\n  {}\n  {seen:?}",
+                    prepared.id, answer.json
+                )
+            })
         })?;
         Ok(true)
     }
@@ -362,8 +465,9 @@ impl World {
     fn learn(&mut self, disturbed: bool, judge: impl FnOnce(&mut Oracle) -> Outcome) -> Outcome {
         let ids = self.external_rows()?;
         self.oracle.recorded(&ids);
-        self.outside(disturbed)?;
-        judge(&mut self.oracle)
+        self.provider()?;
+        judge(&mut self.oracle)?;
+        self.outside(disturbed)
     }
 
     /// The identities that are recorded with an operation of an external tool.
@@ -383,7 +487,11 @@ impl World {
             .map_err(text)?;
         let rows = statement
             .query_map([], |row| {
-                let id = Id { scope: row.get(0)?, tool: row.get(1)?, key: key_text(row.get_ref(2)?) };
+                let id = Id {
+                    scope: row.get(0)?,
+                    tool: row.get(1)?,
+                    key: key_text(row.get_ref(2)?),
+                };
                 let operation: Vec<u8> = row.get(3)?;
                 Ok((id, row_of(Some(operation)).operation.unwrap_or_default()))
             })
@@ -393,8 +501,18 @@ impl World {
 
     /// Tells the oracle what the provider's books and the handlers say.
     fn outside(&mut self, disturbed: bool) -> Outcome {
+        self.provider()?;
+        // An answer of this step may be from before.
+        let proofs = std::mem::take(&mut self.shared.lock().proofs);
+        for (operation, _) in proofs {
+            self.oracle.proven(&operation, disturbed);
+        }
+        Ok(())
+    }
+
+    fn provider(&mut self) -> Outcome {
         let now = u64::try_from(self.time.monotonic().as_millis()).unwrap_or(0);
-        let (requests, proofs) = {
+        let requests = {
             let mut inner = self.shared.lock();
             inner.settle(now);
             let new_from = self.requests_told;
@@ -413,17 +531,13 @@ impl World {
                 })
                 .collect();
             self.requests_told = requests.len();
-            (requests, std::mem::take(&mut inner.proofs))
+            requests
         };
         if requests.iter().any(|request| request.is_new) {
             let ids = self.external_rows()?;
             self.oracle.recorded(&ids);
         }
-        self.oracle.outside(&requests)?;
-        for (operation, _) in proofs {
-            self.oracle.proven(&operation, disturbed);
-        }
-        Ok(())
+        self.oracle.outside(&requests)
     }
 
     fn go_on(&mut self, place: usize) -> Outcome<bool> {
@@ -460,7 +574,13 @@ impl World {
         true
     }
 
-    fn handle(&mut self, place: usize, which: usize, tool: &'static str, fault: Option<Fault>) -> Outcome<bool> {
+    fn handle(
+        &mut self,
+        place: usize,
+        which: usize,
+        tool: &'static str,
+        fault: Option<Fault>,
+    ) -> Outcome<bool> {
         let Some((operation, id)) = self.oracle.known_operation(which / 2) else {
             return Ok(false);
         };
@@ -469,18 +589,25 @@ impl World {
         };
         // One in six asks for another's operation.
         let is_owner = which != 11;
-        let caller = if is_owner { caller_of(&id.scope)? } else { caller(999) };
+        let caller = if is_owner {
+            caller_of(&id.scope)?
+        } else {
+            caller(999)
+        };
         arm(&process.failpoints, fault);
         let tools = process.tools.clone();
         let arguments = json!({ "operation_id": operation });
-        let reply = process.drive(&self.time, async move { tools.call(&caller, tool, arguments).await })?;
+        let reply = process.drive(&self.time, async move {
+            tools.call(&caller, tool, arguments).await
+        })?;
         let asked = Asked {
             is_owner,
             has_tool: process.kind.has_external(),
             cancels: tool == "cancel_operation",
         };
         let faults = process.failpoints.failures();
-        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        self.coverage
+            .fault(fault, faults, process.failpoints.failed_commits());
         process.failpoints.reset();
         self.tell_time();
         let answer = answer(&reply);
@@ -491,7 +618,13 @@ impl World {
         Ok(true)
     }
 
-    fn resolve(&mut self, place: usize, which: usize, finding: usize, fault: Option<Fault>) -> Outcome<bool> {
+    fn resolve(
+        &mut self,
+        place: usize,
+        which: usize,
+        finding: usize,
+        fault: Option<Fault>,
+    ) -> Outcome<bool> {
         let Some((operation, id)) = self.oracle.known_operation(which / 2) else {
             return Ok(false);
         };
@@ -511,18 +644,27 @@ impl World {
         if state != "outcome_unknown" && which != 1 {
             return Ok(false); // A person is asked where it is unknown, and seldom elsewhere.
         }
-        let Some(process) = self.processes[place].as_ref().filter(|process| process.kind.has_external()) else {
+        let Some(process) = self.processes[place]
+            .as_ref()
+            .filter(|process| process.kind.has_external())
+        else {
             return Ok(false);
         };
         let memo = self.oracle.memo_of(&id);
         let (told, finding) = match finding {
             0 => {
                 let result = json!({ "request": 999_999, "memo": memo });
-                (oracle::external::Finding::Succeeded, Finding::Succeeded(result))
+                (
+                    oracle::external::Finding::Succeeded,
+                    Finding::Succeeded(result),
+                )
             }
             1 => {
                 let (code, message) = ("lost".into(), "it was lost".into());
-                (oracle::external::Finding::Failed, Finding::Failed { code, message })
+                (
+                    oracle::external::Finding::Failed,
+                    Finding::Failed { code, message },
+                )
             }
             _ => (oracle::external::Finding::NotApplied, Finding::NotApplied),
         };
@@ -537,7 +679,8 @@ impl World {
         let tools = process.tools.clone();
         let resolved = process.drive(&self.time, async move { tools.resolve(resolution).await })?;
         let faults = process.failpoints.failures();
-        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        self.coverage
+            .fault(fault, faults, process.failpoints.failed_commits());
         process.failpoints.reset();
         self.tell_time();
         let disturbed = 0 < faults;
@@ -546,7 +689,11 @@ impl World {
                 let answer = answer(&reply);
                 self.oracle.found(&id, told);
                 self.learn(disturbed, |oracle| {
-                    let asked = Asked { is_owner: true, has_tool: true, cancels: false };
+                    let asked = Asked {
+                        is_owner: true,
+                        has_tool: true,
+                        cancels: false,
+                    };
                     let judged = oracle.judge_handle(&id, &operation, &answer, asked, disturbed);
                     judged.map_err(|broken| format!("{broken}\n  {id:?}\n  {}", answer.json))
                 })?;
@@ -567,16 +714,28 @@ impl World {
             return Ok(false);
         };
         let mut scopes = std::collections::BTreeSet::new();
-        let whats: Vec<_> = whats.iter().filter(|what| scopes.insert(scope_text(what.tenant))).collect();
-        let prepared: Vec<_> = whats.iter().map(|what| Prepared::new(process, what)).collect();
+        let whats: Vec<_> = whats
+            .iter()
+            .filter(|what| scopes.insert(scope_text(what.tenant)))
+            .collect();
+        let prepared: Vec<_> = whats
+            .iter()
+            .map(|what| Prepared::new(process, what))
+            .collect();
         for one in &prepared {
-            self.shared.lock().behaviours.insert(one.id.scope.clone(), one.behaviour.clone());
+            self.shared
+                .lock()
+                .behaviours
+                .insert(one.id.scope.clone(), one.behaviour.clone());
         }
         let from = self.shared.lock().ran.len();
         let (start, wait) = mpsc::channel::<()>();
         let replies: Vec<Reply> = process.runtime.block_on(async {
             let store = process.store.clone();
-            let first = tokio::spawn(async move { store.transact(move |_| wait.recv().map_err(|_| ())).await });
+            let first =
+                tokio::spawn(
+                    async move { store.transact(move |_| wait.recv().map_err(|_| ())).await },
+                );
             tokio::task::yield_now().await;
             let calls: Vec<_> = whats
                 .iter()
@@ -601,7 +760,8 @@ impl World {
             Ok::<_, String>(replies)
         })?;
         let faults = process.failpoints.failures();
-        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        self.coverage
+            .fault(fault, faults, process.failpoints.failed_commits());
         process.failpoints.reset();
         self.shared.lock().behaviours.clear();
         self.tell_time();
@@ -611,7 +771,9 @@ impl World {
             let answer = answer(reply);
             self.coverage.answer(&answer);
             let judged = self.oracle.judge(&one.call(), Some(&answer), &seen);
-            judged.map_err(|broken| format!("{broken}\n  {:?}\n  {}\n  {seen:?}", one.id, answer.json))?;
+            judged.map_err(|broken| {
+                format!("{broken}\n  {:?}\n  {}\n  {seen:?}", one.id, answer.json)
+            })?;
         }
         Ok(true)
     }
@@ -623,10 +785,23 @@ impl World {
         if what.tool != "pay" {
             return Ok(false);
         }
-        let prepared = Prepared::new(process, what);
-        self.shared.lock().behaviours.insert(prepared.id.scope.clone(), prepared.behaviour.clone());
+        let prepared = Prepared::new(
+            process,
+            &What {
+                typed: None,
+                ..*what
+            },
+        );
+        self.shared
+            .lock()
+            .behaviours
+            .insert(prepared.id.scope.clone(), prepared.behaviour.clone());
         let from = self.shared.lock().ran.len();
-        let (tools, arguments, caller) = (process.tools.clone(), prepared.with_key(), caller(what.tenant));
+        let (tools, arguments, caller) = (
+            process.tools.clone(),
+            prepared.with_key(),
+            caller(what.tenant),
+        );
         let reply = process.runtime.block_on(async {
             let call = tokio::spawn(async move { tools.call(&caller, "pay", arguments).await });
             for _ in 0..turns {
@@ -643,7 +818,8 @@ impl World {
         let seen = self.seen(&prepared, from, what.does == Does::Lingers)?;
         let answer = reply.as_ref().map(answer);
         let judged = self.oracle.judge(&prepared.call(), answer.as_ref(), &seen);
-        judged.map_err(|broken| format!("{broken}\n  {:?}\n  {answer:?}\n  {seen:?}", prepared.id))?;
+        judged
+            .map_err(|broken| format!("{broken}\n  {:?}\n  {answer:?}\n  {seen:?}", prepared.id))?;
         Ok(true)
     }
 
@@ -655,11 +831,19 @@ impl World {
         let token = self.own_row;
         arm(&process.failpoints, fault);
         let done = process.store.transact_blocking(move |tx| {
-            tx.execute("INSERT INTO effects (token, scope, amount) VALUES (?1, 'own', 0)", [token])?;
-            if fails { Err(rusqlite::Error::QueryReturnedNoRows) } else { Ok(()) }
+            tx.execute(
+                "INSERT INTO effects (token, scope, amount) VALUES (?1, 'own', 0)",
+                [token],
+            )?;
+            if fails {
+                Err(rusqlite::Error::QueryReturnedNoRows)
+            } else {
+                Ok(())
+            }
         });
         let faults = process.failpoints.failures();
-        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        self.coverage
+            .fault(fault, faults, process.failpoints.failed_commits());
         process.failpoints.reset();
         let said = match &done {
             Ok(()) => "done",
@@ -688,7 +872,8 @@ impl World {
         arm(&process.failpoints, fault);
         let pruned = process.store.prune(limit);
         let faults = process.failpoints.failures();
-        self.coverage.fault(fault, faults, process.failpoints.failed_commits());
+        self.coverage
+            .fault(fault, faults, process.failpoints.failed_commits());
         process.failpoints.reset();
         if let (Err(error), 0) = (&pruned, faults) {
             return Err(format!("nothing failed, and it can't be pruned: {error}"));
@@ -733,10 +918,13 @@ impl World {
             return Ok(false);
         }
         let (path, file) = self.copies[copy % self.copies.len()].clone();
-        let source = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(text)?;
+        let source =
+            Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(text)?;
         let mut target = Connection::open(self.path()).map_err(text)?;
         let backup = Backup::new(&source, &mut target).map_err(text)?;
-        backup.run_to_completion(10_000, Duration::from_millis(1), None).map_err(text)?;
+        backup
+            .run_to_completion(10_000, Duration::from_millis(1), None)
+            .map_err(text)?;
         drop(backup);
         self.oracle.restored(&file);
         Ok(true)
@@ -748,8 +936,14 @@ impl World {
             return Ok(false);
         };
         let observer = self.observer()?;
-        for table in ["idempotent_attempts", "idempotent_external", "idempotent_receipts"] {
-            observer.execute(&format!("DELETE FROM {table} WHERE seq = ?1"), [seq]).map_err(text)?;
+        for table in [
+            "idempotent_attempts",
+            "idempotent_external",
+            "idempotent_receipts",
+        ] {
+            observer
+                .execute(&format!("DELETE FROM {table} WHERE seq = ?1"), [seq])
+                .map_err(text)?;
         }
         self.oracle.deleted(&id);
         Ok(true)
@@ -784,7 +978,11 @@ impl World {
             .query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
                 Ok((
                     row.get(0)?,
-                    Id { scope: row.get(1)?, tool: row.get(2)?, key: key_text(row.get_ref(3)?) },
+                    Id {
+                        scope: row.get(1)?,
+                        tool: row.get(2)?,
+                        key: key_text(row.get_ref(3)?),
+                    },
                 ))
             })
             .map_err(text)?;
@@ -804,7 +1002,12 @@ impl World {
             }
         }
         let row = self.row(&prepared.id)?;
-        Ok(Seen { disturbed, ran, kept, row })
+        Ok(Seen {
+            disturbed,
+            ran,
+            kept,
+            row,
+        })
     }
 
     fn row(&mut self, id: &Id) -> Outcome<Option<Row>> {
@@ -854,7 +1057,9 @@ impl World {
                 ledger.insert(Id { scope, tool, key }, row_of(operation));
             }
         }
-        let mut statement = observer.prepare_cached("SELECT token, scope FROM effects").map_err(text)?;
+        let mut statement = observer
+            .prepare_cached("SELECT token, scope FROM effects")
+            .map_err(text)?;
         let mut rows = statement.query([]).map_err(text)?;
         while let Some(row) = rows.next().map_err(text)? {
             effects.insert(row.get(0).map_err(text)?, row.get(1).map_err(text)?);
@@ -877,7 +1082,10 @@ fn row_of(operation: Option<Vec<u8>>) -> Row {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("op_{hex}")
     });
-    Row { is_tombstone: operation.is_none(), operation }
+    Row {
+        is_tombstone: operation.is_none(),
+        operation,
+    }
 }
 
 fn key_text(value: rusqlite::types::ValueRef<'_>) -> String {
@@ -896,7 +1104,9 @@ fn uuid_bytes(key: &str) -> Option<Vec<u8>> {
     if key.len() != 36 || hex.len() != 32 {
         return None;
     }
-    (0..16).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()).collect()
+    (0..16)
+        .map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok())
+        .collect()
 }
 
 pub fn scope_text(tenant: u64) -> String {
@@ -918,7 +1128,10 @@ fn caller_of(scope: &str) -> Outcome<Caller> {
 
 fn caller(tenant: u64) -> Caller {
     let [account, principal] = scope_of(tenant);
-    let scope = Scope::builder().account(account).principal(principal).build();
+    let scope = Scope::builder()
+        .account(account)
+        .principal(principal)
+        .build();
     Caller::new(scope.unwrap_or_else(|error| panic!("{error}")))
 }
 
@@ -956,7 +1169,11 @@ impl Prepared {
     fn external(what: &What) -> Self {
         let own = crate::step::own_arguments(what.key) == what.arguments;
         Self {
-            id: Id { scope: scope_text(what.tenant), tool: what.tool.into(), key: key_of(what.key) },
+            id: Id {
+                scope: scope_text(what.tenant),
+                tool: what.tool.into(),
+                key: key_of(what.key),
+            },
             arguments: memo(if own { what.key } else { what.arguments }),
             asked: None,
             shapes: vec![(1, Shape::Memo)],
@@ -977,7 +1194,11 @@ impl Prepared {
             _ => (2, Shape::Second),
         };
         Self {
-            id: Id { scope: scope_text(what.tenant), tool: "pay".into(), key: key_of(what.key) },
+            id: Id {
+                scope: scope_text(what.tenant),
+                tool: "pay".into(),
+                key: key_of(what.key),
+            },
             arguments: payment(what.arguments, what.spelling),
             asked: what.typed,
             shapes: process.kind.versions().iter().map(shape).collect(),
@@ -1012,7 +1233,11 @@ impl Prepared {
             shapes: &self.shapes,
             works: matches!(
                 self.behaviour,
-                Behaviour::Works | Behaviour::Enqueues { then_fails: false, .. }
+                Behaviour::Works
+                    | Behaviour::Enqueues {
+                        then_fails: false,
+                        ..
+                    }
             ),
             enqueues,
             can_enqueue: self.can_enqueue,
@@ -1022,7 +1247,11 @@ impl Prepared {
 
 /// A typed call; of its result there are no bytes to compare.
 fn typed(process: &Process, caller: &Caller, version: u32, prepared: &Prepared) -> Answer {
-    fn call<T: Tool<Output = Paid>>(process: &Process, caller: &Caller, prepared: &Prepared) -> Answer {
+    fn call<T: Tool<Output = Paid>>(
+        process: &Process,
+        caller: &Caller,
+        prepared: &Prepared,
+    ) -> Answer {
         let key = IdempotencyKey::new(&prepared.id.key);
         let key = key.unwrap_or_else(|error| panic!("{error}"));
         let tools = &process.tools;

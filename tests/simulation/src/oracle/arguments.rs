@@ -115,7 +115,11 @@ impl Shape {
             return Reading::Invalid;
         }
         let members = Members(members);
-        if is_doubtful { Reading::Doubtful(members) } else { Reading::Valid(members) }
+        if is_doubtful {
+            Reading::Doubtful(members)
+        } else {
+            Reading::Valid(members)
+        }
     }
 
     /// What a record of this contract makes of a request to a newer one.

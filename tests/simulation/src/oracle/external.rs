@@ -86,7 +86,13 @@ pub enum Finding {
 
 impl External {
     pub fn new(enqueued: bool, touched: Span) -> Self {
-        Self { told: Told::Pending, stopped: false, proven: false, touched, enqueued }
+        Self {
+            told: Told::Pending,
+            stopped: false,
+            proven: false,
+            touched,
+            enqueued,
+        }
     }
 
     pub fn has_ended(&self) -> bool {
@@ -134,7 +140,10 @@ impl Oracle {
     /// What an operation was asked to send.
     pub fn memo_of(&self, id: &Id) -> String {
         let entry = self.file.entries.get(id);
-        entry.and_then(|entry| entry.members.text("memo")).unwrap_or_default().to_owned()
+        entry
+            .and_then(|entry| entry.members.text("memo"))
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// The operations that were ever recorded, the newest first.
@@ -145,21 +154,30 @@ impl Oracle {
 
     /// What the provider's books say after a step.
     pub fn outside(&mut self, requests: &[Request]) -> Result<(), String> {
-        for request in requests.iter().filter(|request| request.is_new) {
-            self.sent(request)?;
-        }
-        let mut counts: BTreeMap<&Id, (usize, usize, Option<i64>)> = BTreeMap::new();
+        let mut counts: BTreeMap<Id, (usize, usize, Option<i64>)> = BTreeMap::new();
         for request in requests {
-            let Some(id) = self.operations.get(&request.operation) else {
+            let Some(id) = self.operations.get(&request.operation).cloned() else {
+                if request.is_new {
+                    return Err(format!("sent before it was recorded: {request:?}"));
+                }
                 continue;
             };
+            if request.is_new {
+                let before = counts.get(&id);
+                let may_exist =
+                    before.is_some_and(|(effects, under_way, _)| 0 < effects + under_way);
+                self.sent(&id, request, may_exist)?;
+            }
+            let is_charge = id.tool == "charge";
             let (effects, under_way, first) = counts.entry(id).or_default();
             if request.has_effect {
                 *effects += 1;
-                if let (Some(first), "charge", false) = (*first, &*id.tool, self.open.provider_key)
+                if let (Some(first), true, false) = (*first, is_charge, self.open.provider_key)
                     && request.at < first + WINDOW
                 {
-                    return Err(format!("the provider knew two keys of {id:?}"));
+                    return Err(format!(
+                        "the provider was given two keys of one: {request:?}"
+                    ));
                 }
                 first.get_or_insert(request.at);
             }
@@ -177,39 +195,46 @@ impl Oracle {
         Ok(())
     }
 
-    fn sent(&mut self, request: &Request) -> Result<(), String> {
-        let Some(id) = self.operations.get(&request.operation).cloned() else {
-            return Err(format!("sent before it was recorded: {request:?}"));
-        };
+    fn sent(&mut self, id: &Id, request: &Request, may_exist: bool) -> Result<(), String> {
         let truth = self.truth.entry(id.clone()).or_default();
         let first = *truth.first.get_or_insert(request.at);
         let in_window = id.tool == "charge" && request.at < first + WINDOW;
         let is_excused = truth.misjudged || truth.forgotten || truth.clock_is_lost || in_window;
-        if truth.may_exist() && !is_excused {
-            return Err(format!("sent again, and an earlier one may have had its effect: {id:?} {truth:?}"));
+        if may_exist && !is_excused {
+            return Err(format!(
+                "sent again, and an earlier one may have had its effect: {id:?} {truth:?}"
+            ));
         }
         if let Some(until) = truth.wait_until
             && request.at < until
             && !self.open.guidance
         {
-            return Err(format!("sent at {}, and the provider asked to wait until {until}: {id:?}", request.at));
+            return Err(format!(
+                "sent at {}, and the provider asked to wait until {until}: {id:?}",
+                request.at
+            ));
         }
         truth.wait_until = request.wait.map(|wait| request.at + wait);
         let now = self.file.time.now();
-        let Some(entry) = self.file.entries.get_mut(&id) else {
+        let Some(entry) = self.file.entries.get_mut(id) else {
             return Err(format!("sent, and nothing is recorded: {id:?}"));
         };
         let mut memo = serde_json::Map::new();
         memo.insert("memo".into(), Value::String(request.memo.clone()));
         if Shape::Memo.read(&memo).members() != Some(&entry.members) {
-            return Err(format!("sent with other arguments than were recorded: {id:?}"));
+            return Err(format!(
+                "sent with other arguments than were recorded: {id:?}"
+            ));
         }
         let Some(external) = &mut entry.external else {
             return Err(format!("a transactional tool was sent: {id:?}"));
         };
         external.touched = now;
         if let Told::Refused | Told::Cancelled | Told::Succeeded = external.told {
-            return Err(format!("sent after it was told to be {:?}: {id:?}", external.told));
+            return Err(format!(
+                "sent after it was told to be {:?}: {id:?}",
+                external.told
+            ));
         }
         if external.stopped {
             return Err(format!("sent after it was told to stop: {id:?}"));
@@ -267,8 +292,7 @@ impl Oracle {
         let mut may = self.allowed(call);
         self.accepted_ends(&call.id, &mut may);
         if answer.status() == "rejected" {
-            let disturbed =
-                seen.disturbed && ["storage", "busy"].contains(&answer.code());
+            let disturbed = seen.disturbed && ["storage", "busy"].contains(&answer.code());
             if !disturbed && !may.codes.contains(&answer.code()) {
                 return Err(format!("no such answer is allowed; these are: {may:?}"));
             }
@@ -338,7 +362,11 @@ impl Oracle {
                 "storage" | "busy" => disturbed,
                 _ => false,
             };
-            return if is_right { Ok(()) } else { Err("no such answer is allowed of it".into()) };
+            return if is_right {
+                Ok(())
+            } else {
+                Err("no such answer is allowed of it".into())
+            };
         }
         if !is_own || there.is_none() {
             return Err("told of an operation that isn't there for this caller".into());

@@ -81,7 +81,10 @@ pub struct May {
 
 impl May {
     pub fn only(code: &'static str) -> Self {
-        Self { codes: vec![code], ..Self::default() }
+        Self {
+            codes: vec![code],
+            ..Self::default()
+        }
     }
 }
 
@@ -120,10 +123,15 @@ impl Oracle {
         let reading = shape.read(call.arguments);
         let Some(entry) = self.file.entries.get(&call.id) else {
             return match reading {
-                Reading::Valid(_) => May { execute: true, ..May::default() },
-                Reading::Doubtful(_) => {
-                    May { execute: true, codes: vec!["invalid_arguments"], ..May::default() }
-                }
+                Reading::Valid(_) => May {
+                    execute: true,
+                    ..May::default()
+                },
+                Reading::Doubtful(_) => May {
+                    execute: true,
+                    codes: vec!["invalid_arguments"],
+                    ..May::default()
+                },
                 Reading::Invalid => May::only("invalid_arguments"),
             };
         };
@@ -136,8 +144,10 @@ impl Oracle {
         if expires.may_have_come(now) {
             may.codes.push("key_expired");
         }
-        let Some(&(_, recorded)) =
-            call.shapes.iter().find(|(version, _)| *version == entry.version)
+        let Some(&(_, recorded)) = call
+            .shapes
+            .iter()
+            .find(|(version, _)| *version == entry.version)
         else {
             may.codes.push("version_conflict");
             return may;
@@ -224,7 +234,9 @@ impl Oracle {
                 }
                 return self.learn(call, Some(answer), kept, seen);
             }
-            "failed" => may.execute && (must_fail || seen.disturbed || self.enqueuing_may_fail(call)),
+            "failed" => {
+                may.execute && (must_fail || seen.disturbed || self.enqueuing_may_fail(call))
+            }
             "rejected" => {
                 let disturbed = seen.disturbed
                     && ["storage", "busy", "deadline_exceeded"].contains(&answer.code());
@@ -248,7 +260,11 @@ impl Oracle {
         if !call.can_enqueue {
             return false;
         }
-        let id = Id { tool: "charge".into(), key: key.to_owned(), ..call.id.clone() };
+        let id = Id {
+            tool: "charge".into(),
+            key: key.to_owned(),
+            ..call.id.clone()
+        };
         let Reading::Valid(members) = Shape::Memo.read(arguments) else {
             return false;
         };
@@ -265,7 +281,11 @@ impl Oracle {
         let Some((key, _)) = call.enqueues else {
             return false;
         };
-        let id = Id { tool: "charge".into(), key: key.to_owned(), ..call.id.clone() };
+        let id = Id {
+            tool: "charge".into(),
+            key: key.to_owned(),
+            ..call.id.clone()
+        };
         let now = self.file.time.now();
         self.file.entries.get(&id).is_some_and(|entry| {
             let external = entry.external.as_ref();
@@ -277,10 +297,13 @@ impl Oracle {
     /// The handler saw the numbers that the caller wrote.
     fn is_exact(&self, call: &Call<'_>, value: &Value) -> Result<(), String> {
         let version = value["version"].as_u64().unwrap_or_default();
-        let shape = call.shapes.iter().find(|(served, _)| u64::from(*served) == version);
-        let Some(members) = shape.and_then(|(_, shape)| {
-            shape.read(call.arguments).members().cloned()
-        }) else {
+        let shape = call
+            .shapes
+            .iter()
+            .find(|(served, _)| u64::from(*served) == version);
+        let Some(members) =
+            shape.and_then(|(_, shape)| shape.read(call.arguments).members().cloned())
+        else {
             return Err("executed under a version that the toolbox hasn't".into());
         };
         for name in ["amount", "exact"] {
@@ -292,10 +315,16 @@ impl Oracle {
                 continue;
             }
             let got = &value[name];
-            let got = got.as_i64().map(i128::from).or(got.as_u64().map(i128::from)).or_else(|| {
-                #[allow(clippy::cast_possible_truncation)]
-                got.as_f64().filter(|got| got.fract() == 0.0).map(|got| got as i128)
-            });
+            let got = got
+                .as_i64()
+                .map(i128::from)
+                .or(got.as_u64().map(i128::from))
+                .or_else(|| {
+                    #[allow(clippy::cast_possible_truncation)]
+                    got.as_f64()
+                        .filter(|got| got.fract() == 0.0)
+                        .map(|got| got as i128)
+                });
             if got != Some(sent) {
                 return Err(format!("the handler was given {got:?} for {name} {sent}"));
             }
@@ -358,15 +387,21 @@ impl Oracle {
         let ran = seen.ran.iter().find(|(ran, _)| *ran == token);
         let value = ran.and_then(|(_, value)| value.clone());
         let version = value.as_ref().and_then(|value| value["version"].as_u64());
-        let version = version.and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
-        let asked = call.asked.or(call.shapes.last().map(|(version, _)| *version));
+        let version = version
+            .and_then(|version| u32::try_from(version).ok())
+            .unwrap_or(0);
+        let asked = call
+            .asked
+            .or(call.shapes.last().map(|(version, _)| *version));
         if asked != Some(version) {
-            return Err(format!("executed under version {version} and asked for {asked:?}"));
+            return Err(format!(
+                "executed under version {version} and asked for {asked:?}"
+            ));
         }
         let shape = call.shapes.iter().find(|(served, _)| *served == version);
-        let Some(members) = shape.and_then(|(_, shape)| {
-            shape.read(call.arguments).members().cloned()
-        }) else {
+        let Some(members) =
+            shape.and_then(|(_, shape)| shape.read(call.arguments).members().cloned())
+        else {
             return Err("executed with arguments that don't fit".into());
         };
         let since = self.file.time.now();
@@ -383,10 +418,15 @@ impl Oracle {
         self.file.entries.insert(call.id.clone(), entry);
         self.file.rows.insert(token, call.id.scope.clone());
         if let Some((key, arguments)) = call.enqueues {
-            let id = Id { tool: "charge".into(), key: key.to_owned(), ..call.id.clone() };
-            if let (false, Reading::Valid(members)) =
-                (self.file.entries.contains_key(&id), Shape::Memo.read(arguments))
-            {
+            let id = Id {
+                tool: "charge".into(),
+                key: key.to_owned(),
+                ..call.id.clone()
+            };
+            if let (false, Reading::Valid(members)) = (
+                self.file.entries.contains_key(&id),
+                Shape::Memo.read(arguments),
+            ) {
                 let entry = Entry::external(members, since, External::new(true, since));
                 self.file.entries.insert(id, entry);
             }

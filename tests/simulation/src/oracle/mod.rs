@@ -137,7 +137,9 @@ impl Oracle {
             self.file.time.jump(by, self.wall);
         } else if by < 0 {
             // The provider's window can't be told any more.
-            self.truth.values_mut().for_each(|truth| truth.clock_is_lost = true);
+            self.truth
+                .values_mut()
+                .for_each(|truth| truth.clock_is_lost = true);
         }
     }
 
@@ -200,8 +202,14 @@ impl Oracle {
         effects: &BTreeMap<i64, String>,
     ) -> Result<(), String> {
         if *effects != self.file.rows {
-            let extra = effects.iter().find(|(token, _)| !self.file.rows.contains_key(token));
-            let missing = self.file.rows.iter().find(|(token, _)| !effects.contains_key(token));
+            let extra = effects
+                .iter()
+                .find(|(token, _)| !self.file.rows.contains_key(token));
+            let missing = self
+                .file
+                .rows
+                .iter()
+                .find(|(token, _)| !effects.contains_key(token));
             return Err(format!(
                 "the application's rows are not those acknowledged: extra {extra:?}, missing \
                  {missing:?}"
@@ -210,7 +218,9 @@ impl Oracle {
         let now = self.file.time.now();
         for (id, row) in ledger {
             let Some(entry) = self.file.entries.get_mut(id) else {
-                return Err(format!("the ledger has what nobody was told of: {id:?} {row:?}"));
+                return Err(format!(
+                    "the ledger has what nobody was told of: {id:?} {row:?}"
+                ));
             };
             if row.is_tombstone {
                 if entry.buried.is_none() {

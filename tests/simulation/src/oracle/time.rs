@@ -28,7 +28,10 @@ pub struct LedgerTime {
 impl LedgerTime {
     pub fn new(wall: i64) -> Self {
         Self {
-            now: Span { least: wall, most: wall },
+            now: Span {
+                least: wall,
+                most: wall,
+            },
             highest_wall: wall,
             unrecorded: 0,
             recorded: (wall, wall),
@@ -82,7 +85,10 @@ impl LedgerTime {
 
 impl Span {
     pub fn plus(self, by: i64) -> Self {
-        Self { least: self.least + by, most: self.most + by }
+        Self {
+            least: self.least + by,
+            most: self.most + by,
+        }
     }
 
     /// Whether it may be that this time has come at `now`.
