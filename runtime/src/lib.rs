@@ -83,6 +83,7 @@ pub mod __private;
 mod clock;
 mod definition;
 mod effect;
+mod finite;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;

@@ -8,7 +8,6 @@ pub use serde_json::{Result, Value};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::tool;
 pub use crate::{
     definition::{AsyncDefinition, AsyncFn, Definition, PlainDefinition, PlainFn},
     effect::{
@@ -22,6 +21,7 @@ pub use crate::{
     request::authorize::AuthorizeFn,
     tool::{ArgumentDefault, Declaration, Need, State, ToolArguments},
 };
+use crate::{finite, tool};
 
 /// What the derive of `JsonSchema` takes for granted, for crates without a prelude.
 ///
@@ -134,7 +134,7 @@ pub trait DefaultArgument {
 #[diagnostic::do_not_recommend]
 impl<T: Serialize> DefaultArgument for T {
     fn to_json(&self) -> Result<String> {
-        serde_json::to_string(self)
+        Ok(finite::to_raw_value(self)?.get().to_owned())
     }
 }
 

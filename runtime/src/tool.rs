@@ -17,6 +17,7 @@ use crate::{
         external::{error::AttemptError, recovery::ExternalDeclaration},
         failure::Failure,
     },
+    finite::{self, Unwritable},
 };
 
 /// One version of an operation: what `#[idempotent_tool]` makes of a function.
@@ -316,7 +317,7 @@ pub trait ToolOutput: Sized + 'static {
     ///
     /// When the value cannot be written as JSON.
     #[doc(hidden)]
-    fn to_json(&self) -> serde_json::Result<Box<RawValue>>;
+    fn to_json(&self) -> Result<Box<RawValue>, Unwritable>;
     /// The schema of what [`to_json`](Self::to_json) writes.
     #[doc(hidden)]
     fn json_schema() -> Schema;
@@ -324,8 +325,8 @@ pub trait ToolOutput: Sized + 'static {
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + JsonSchema + 'static> ToolOutput for T {
-    fn to_json(&self) -> serde_json::Result<Box<RawValue>> {
-        serde_json::value::to_raw_value(self)
+    fn to_json(&self) -> Result<Box<RawValue>, Unwritable> {
+        finite::to_raw_value(self)
     }
 
     fn json_schema() -> Schema {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::common::{Ledger, ada, assert_code, assert_succeeded, json, key};
+use crate::common::{Ledger, ada, assert_code, assert_succeeded, json, key, marked};
 
 /// A nested argument.
 #[derive(Debug, Deserialize, serde::Serialize, JsonSchema)]
@@ -279,4 +279,107 @@ fn messages_never_show_a_value() {
     );
     assert_code(&reply, "invalid_arguments");
     assert!(!reply.to_json().contains("31337"), "{}", reply.to_json());
+}
+
+/// Lists by name.
+#[idempotent_tool(operation = "lists:v1")]
+fn lists(_tx: &Tx, lists: HashMap<String, Vec<u32>>) -> Result<usize, Failure> {
+    Ok(lists.len())
+}
+
+/// The reply to arguments with much wrong: at most 32 places, and how many more there are.
+#[track_caller]
+fn bounded(arguments: &Value, more: usize) -> Value {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<canonical_probe>()
+        .tool::<lists>()
+        .build()
+        .unwrap();
+    let tool = if arguments.get("lists").is_some() {
+        "lists"
+    } else {
+        "canonical_probe"
+    };
+    let mut arguments = arguments.clone();
+    arguments["idempotency_key"] = key("much").into();
+    let reply = tools.call_blocking(&ada(), tool, arguments);
+    assert_code(&reply, "invalid_arguments");
+    let length = reply.to_json().len();
+    assert!(length < 100_000, "{length}");
+    let error = json(&reply)["error"].clone();
+    assert_eq!(error["more"].as_u64().unwrap_or(0), more as u64);
+    let details = error["details"].as_array().unwrap();
+    assert_eq!(details.len(), if more == 0 { details.len() } else { 32 });
+    for detail in details {
+        for text in [&detail["path"], &detail["message"]] {
+            assert!(text.as_str().unwrap().chars().count() <= 256, "{text}");
+        }
+    }
+    let paths: Vec<_> = details
+        .iter()
+        .map(|detail| detail["path"].as_str())
+        .collect();
+    assert!(paths.is_sorted());
+    assert_eq!(ledger.rows(), (0, 0));
+    error
+}
+
+/// 230 kB of members that nobody knows made a reply of 8.8 MB.
+#[test]
+fn a_reply_to_many_mistakes_is_bounded() {
+    let unknown = |name: &dyn Fn(usize) -> String, number: usize| -> Value {
+        let members = (0..number).map(|index| (name(index), Value::Null));
+        let mut arguments = Value::Object(members.collect());
+        arguments["text"] = marked("x").into();
+        arguments
+    };
+    let error = bounded(
+        &unknown(&|index| format!("m{index:06}"), 20_000),
+        20_000 - 32,
+    );
+    assert_eq!(error["details"][31]["path"], "/m000031");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.ends_with("; and 19968 more"), "{message}");
+    bounded(&unknown(&|index| format!("m{index:06}"), 32), 0);
+    bounded(&unknown(&|index| format!("m{index:06}"), 33), 1);
+    // Names that are alike as far as they are told.
+    let long = "é".repeat(1_000);
+    let error = bounded(
+        &unknown(&|index| format!("{long}{index}"), 1_000),
+        1_000 - 32,
+    );
+    let path = error["details"][0]["path"].as_str().unwrap();
+    assert_eq!(path, format!("/{}…", "é".repeat(254)));
+}
+
+/// Each of these mistakes has the long name in its path.
+#[test]
+fn a_long_name_above_many_mistakes_costs_no_more_than_a_short_one() {
+    let name = "n".repeat(100_000);
+    for wrong in [serde_json::json!("1"), serde_json::json!(1.5)] {
+        let list = Value::Array(vec![wrong; 20_000]);
+        let error = bounded(
+            &serde_json::json!({ "lists": { &name: list } }),
+            20_000 - 32,
+        );
+        let path = error["details"][0]["path"].as_str().unwrap();
+        assert!(
+            path.starts_with("/lists/nnn") && path.ends_with("n…"),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_the_own_tools_refuse_is_bounded_too() {
+    let lab = crate::provider::Lab::new([]);
+    let members = (0..20_000).map(|index| (format!("m{index:06}"), Value::Null));
+    let reply = lab
+        .tools
+        .call(&ada(), "get_operation", Value::Object(members.collect()))
+        .await;
+    assert_code(&reply, "invalid_arguments");
+    assert_eq!(json(&reply)["error"]["more"], 20_001 - 32);
 }

@@ -27,6 +27,7 @@ mod keys;
 mod listing;
 mod mcp;
 mod mcp_external;
+mod old_ledger;
 mod outbox;
 mod pace;
 mod process;

@@ -1,6 +1,9 @@
 //! What a transactional handler enqueues.
 
-use std::{sync::mpsc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
 
 use idempotent_tool::{Clock, Failure, Reply, Status, Toolbox, Tx, idempotent_tool};
 use serde_json::json;
@@ -86,6 +89,15 @@ fn deploy_twice(tx: &Tx) -> Result<bool, Failure> {
 fn deploy_known(tx: &Tx) -> Result<String, Failure> {
     let id = tx.enqueue::<deploy_by_key>(&key("known"), &json!({ "image": marked("web:7") }))?;
     Ok(id.to_string())
+}
+
+/// Enqueue what doesn't fit, in this many places.
+#[idempotent_tool(operation = "deploy_unfit:v1")]
+fn deploy_unfit(tx: &Tx, places: usize) -> Result<(), Failure> {
+    let members = (0..places).map(|place| (format!("m{place:05}"), json!(marked("unfit"))));
+    let arguments = serde_json::Value::Object(members.collect());
+    tx.enqueue::<deploy_by_key>(&key("unfit"), &arguments)?;
+    Ok(())
 }
 
 struct Outbox {
@@ -313,4 +325,40 @@ async fn a_key_that_has_expired_is_the_handlers_error() {
         "key_expired",
     );
     assert_code(&known("late").await, "key_expired");
+}
+
+/// Whoever called the handler learns where; the operator learns what as well.
+#[tokio::test]
+async fn arguments_that_do_not_fit_are_told_by_their_paths() {
+    let ledger = Ledger::new();
+    let causes = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&causes);
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .state(Provider::new(&ledger.clock, []))
+        .on_failure(move |tool, error| {
+            let cause = error.source().map(ToString::to_string);
+            heard.lock().unwrap().push((tool.to_owned(), cause));
+        })
+        .tool::<deploy_by_key>()
+        .tool::<deploy_unfit>()
+        .build()
+        .unwrap();
+    for (places, told) in [
+        (0, "at `/image`"),
+        (1, "at `/image`; `/m00000`"),
+        (5_000, "`/m00030`; and 4969 more"),
+    ] {
+        let arguments = json!({ "idempotency_key": key("unfit"), "places": places });
+        let reply = tools.call(&ada(), "deploy_unfit", arguments).await;
+        assert_code(&reply, "invalid_arguments");
+        let message = reply.error_message().unwrap();
+        assert!(message.ends_with(told), "{message}");
+        let (tool, cause) = causes.lock().unwrap().pop().unwrap();
+        let cause = cause.unwrap();
+        assert_eq!(tool, "deploy_unfit");
+        assert!(cause.starts_with("`/image` is required"), "{cause}");
+        assert!(message.len().max(cause.len()) < 10_000);
+    }
+    assert_eq!(ledger.rows(), (0, 0));
 }

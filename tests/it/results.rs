@@ -1,6 +1,9 @@
 //! The result table: the first answer and every replay carry the same bytes.
 
-use idempotent_tool::{Failure, Reply, Toolbox, Tx, idempotent_tool};
+use idempotent_tool::{
+    Attempt, AttemptError, CallError, Failure, IdempotencyKey, Reply, Status, Toolbox, Tx,
+    idempotent_tool,
+};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer, ser::Error};
 use serde_json::json;
@@ -194,4 +197,108 @@ fn a_result_that_cannot_be_kept_leaves_no_effect_and_a_clean_connection() {
     assert_succeeded(&call("oversized", json!({ "length": 8 })), false);
     assert_succeeded(&call("zero", json!({})), false);
     assert_eq!(ledger.rows(), (2, 2));
+}
+
+#[derive(Serialize, serde::Deserialize, JsonSchema)]
+struct Rate {
+    rate: Option<f64>,
+}
+
+/// A rate that is of no use.
+#[idempotent_tool(operation = "odd_rate:v1")]
+fn odd_rate(tx: &Tx, how: String) -> Result<Rate, Failure> {
+    insert(tx)?;
+    let rate = match how.as_str() {
+        "nan" => Some(f64::NAN),
+        "infinite" => Some(f64::INFINITY),
+        _ => None,
+    };
+    Ok(Rate { rate })
+}
+
+/// What takes a rate.
+#[idempotent_tool(operation = "take_rate:v1")]
+fn take_rate(tx: &Tx, rate: Option<f64>) -> Result<bool, Failure> {
+    insert(tx)?;
+    Ok(rate.is_some())
+}
+
+/// A provider that tells a rate that is of no use.
+#[idempotent_tool(operation = "ask_rate:v1", inspect = "Look at the provider's rates")]
+async fn ask_rate(_attempt: &Attempt, rate: Option<f64>) -> Result<Rate, AttemptError> {
+    Ok(Rate {
+        rate: rate.map(|_| f64::NAN),
+    })
+}
+
+/// Have a rate asked that is of no use.
+#[idempotent_tool(operation = "enqueue_rate:v1")]
+fn enqueue_rate(tx: &Tx) -> Result<(), Failure> {
+    let rate = Some(f64::NEG_INFINITY);
+    tx.enqueue::<ask_rate>(&key("rate"), &Rate { rate })?;
+    Ok(())
+}
+
+fn not_a_rate() -> Option<f64> {
+    Some(f64::NAN)
+}
+
+#[idempotent_tool(operation = "odd_default:v1")]
+fn odd_default(
+    _tx: &Tx,
+    #[serde(default = "not_a_rate")] rate: Option<f64>,
+) -> Result<bool, Failure> {
+    Ok(rate.is_some())
+}
+
+/// JSON has no such numbers: `serde_json` makes a null of them, which says something else.
+#[tokio::test]
+async fn a_number_that_is_not_finite_never_becomes_null() {
+    let ledger = Ledger::new();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<odd_rate>()
+        .tool::<take_rate>()
+        .tool::<ask_rate>()
+        .tool::<enqueue_rate>()
+        .build()
+        .unwrap();
+    for how in ["nan", "infinite"] {
+        let arguments = json!({ "idempotency_key": key("odd"), "how": how });
+        let reply = tools.call(&ada(), "odd_rate", arguments).await;
+        assert_code(&reply, "invalid_result");
+        assert_eq!(ledger.rows(), (0, 0), "{how}");
+    }
+    let arguments = json!({ "idempotency_key": key("odd"), "how": "none" });
+    let reply = tools.call(&ada(), "odd_rate", arguments).await;
+    assert_eq!(reply.result().unwrap().get(), r#"{"rate":null}"#);
+
+    // The same of arguments: an action without its rate is another action.
+    let odd = IdempotencyKey::new(key("typed")).unwrap();
+    let rate = Rate {
+        rate: Some(f64::NAN),
+    };
+    let called = tools.call_typed::<take_rate>(&ada(), &odd, &rate).await;
+    assert!(matches!(called, Err(CallError::Arguments(_))), "{called:?}");
+    let arguments = json!({ "idempotency_key": key("enqueue") });
+    let reply = tools.call(&ada(), "enqueue_rate", arguments).await;
+    assert_code(&reply, "invalid_arguments");
+    assert_eq!(ledger.rows(), (1, 1));
+
+    // Outside, the effect may exist: a result that can't be written leaves that open.
+    let arguments = json!({ "idempotency_key": key("ask"), "rate": 1.0 });
+    let reply = tools.call(&ada(), "ask_rate", arguments).await;
+    assert_eq!(
+        reply.status(),
+        Status::OutcomeUnknown,
+        "{}",
+        reply.to_json()
+    );
+
+    let error = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<odd_default>()
+        .build()
+        .unwrap_err();
+    assert!(error.to_string().contains("infinite"), "{error}");
 }

@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use crate::finite::Unwritable;
+
 /// A handler's refusal or failure: a code for programs and a message for the caller.
 ///
 /// In a transactional tool everything the handler wrote is rolled back and nothing is
@@ -54,6 +56,21 @@ impl Failure {
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// A tool's result can't be written as JSON.
+    pub(crate) fn unwritable_result(error: Unwritable) -> Self {
+        match error {
+            Unwritable::NotFinite => Self::new(
+                "invalid_result",
+                "a number in the tool's result is NaN or infinite, which JSON can't write",
+            ),
+            Unwritable::Json(error) => Self::new(
+                "result_not_serializable",
+                "the tool's result can't be written as JSON",
+            )
+            .with_source(error),
+        }
     }
 
     /// The code for programs, such as `insufficient_funds`.

@@ -6,13 +6,14 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     effect::{external::outbox::Outbox, failure::Failure},
+    finite::Unwritable,
     operation::{
         id::OperationId,
         identity::Identity,
         stored::{Receipt, Stored},
     },
     reply::validate::ResultValidator,
-    request::{arguments::InvalidArgument, arguments::fingerprint::Fingerprint, caller::Caller},
+    request::{arguments::InvalidArguments, arguments::fingerprint::Fingerprint, caller::Caller},
     store::StoreError,
     tool::{State, TransactionalEffect},
 };
@@ -54,7 +55,7 @@ pub(crate) struct TransactionalCall {
 #[derive(Debug)]
 pub(crate) enum RunError {
     /// The arguments' type refuses what its schema allows.
-    InvalidArguments(Vec<InvalidArgument>),
+    InvalidArguments(InvalidArguments),
     /// The handler failed, or its result can't be retained.
     Failed(Failure),
 }
@@ -109,20 +110,14 @@ impl RunError {
     /// The arguments' own type refused them.
     pub(crate) fn refused(_error: &serde_json::Error) -> Self {
         // The error's text may quote the value, so only the fact is told.
-        Self::InvalidArguments(vec![InvalidArgument {
-            path: String::new(),
-            message: "the arguments fit the schema, but the tool's own type refuses them".into(),
-        }])
+        Self::InvalidArguments(InvalidArguments::one(
+            "",
+            "the arguments fit the schema, but the tool's own type refuses them",
+        ))
     }
 
     /// The result can't be written as JSON.
-    pub(crate) fn unserializable(error: serde_json::Error) -> Self {
-        Self::Failed(
-            Failure::new(
-                "result_not_serializable",
-                "the tool's result can't be written as JSON",
-            )
-            .with_source(error),
-        )
+    pub(crate) fn unwritable(error: Unwritable) -> Self {
+        Self::Failed(Failure::unwritable_result(error))
     }
 }

@@ -271,7 +271,7 @@ impl SyncContext for Tx {
             let arguments =
                 T::Arguments::from_json(arguments).map_err(|error| RunError::refused(&error))?;
             let output = T::call(tx, state, arguments).map_err(RunError::Failed)?;
-            output.to_json().map_err(RunError::unserializable)
+            output.to_json().map_err(RunError::unwritable)
         })
     }
 }

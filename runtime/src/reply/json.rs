@@ -64,17 +64,20 @@ fn write_error(error: &ReplyError) -> String {
     let mut object = Object::with_capacity(128);
     object.string("code", &error.code);
     object.string("message", &error.message);
-    if !error.details.is_empty() {
-        let details: Vec<_> = error.details.iter().map(write_detail).collect();
+    if !error.invalid.is_empty() {
+        let details: Vec<_> = error.invalid.details().iter().map(write_detail).collect();
         object.json("details", &format!("[{}]", details.join(",")));
+    }
+    if error.invalid.more() != 0 {
+        object.json("more", &error.invalid.more().to_string());
     }
     object.finish()
 }
 
 fn write_detail(detail: &InvalidArgument) -> String {
     let mut object = Object::with_capacity(64);
-    object.string("path", &detail.path);
-    object.string("message", &detail.message);
+    object.string("path", detail.path());
+    object.string("message", detail.message());
     object.finish()
 }
 

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 pub use self::status::Status;
 use self::{inspection::Inspection, rejection::Rejection};
 use crate::{
-    effect::failure::Failure, operation::id::OperationId, request::arguments::InvalidArgument,
+    effect::failure::Failure, operation::id::OperationId, request::arguments::InvalidArguments,
 };
 
 /// The tool of a toolbox that tells the state of an operation.
@@ -53,7 +53,7 @@ pub struct Reply {
 struct ReplyError {
     code: String,
     message: String,
-    details: Vec<InvalidArgument>,
+    invalid: InvalidArguments,
 }
 
 impl Reply {
@@ -79,7 +79,7 @@ impl Reply {
             error: Some(ReplyError {
                 code: failure.code().to_owned(),
                 message: failure.message().to_owned(),
-                details: Vec::new(),
+                invalid: InvalidArguments::default(),
             }),
             next_action: failure.is_retryable().then(|| repeat(tool)),
             ..Self::new(Status::Failed)
@@ -135,7 +135,7 @@ impl Reply {
             error: Some(ReplyError {
                 code: code.to_owned(),
                 message: message.to_owned(),
-                details: Vec::new(),
+                invalid: InvalidArguments::default(),
             }),
             next_action: retryable.then(|| repeat(tool)),
             ..Self::new(Status::Failed)
@@ -174,7 +174,7 @@ impl Reply {
             error: Some(ReplyError {
                 code: rejection.code().to_owned(),
                 message: rejection.message(tool),
-                details: rejection.into_details(),
+                invalid: rejection.into_invalid_arguments(),
             }),
             ..Self::new(Status::Rejected)
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::repeat;
-use crate::request::{arguments::InvalidArgument, key::InvalidKey};
+use crate::request::{arguments::InvalidArguments, key::InvalidKey};
 
 /// Why a call was not carried out. In every case nothing is recorded of it.
 ///
@@ -13,7 +13,7 @@ pub(crate) enum Rejection {
     /// The key is missing or malformed.
     InvalidKey(InvalidKey),
     /// The arguments don't fit the contract.
-    InvalidArguments(Vec<InvalidArgument>),
+    InvalidArguments(InvalidArguments),
     /// The key belongs to other arguments.
     PayloadConflict,
     /// The key belongs to a version that is no longer registered.
@@ -71,7 +71,12 @@ impl Rejection {
     pub(super) fn message(&self, tool: &str) -> String {
         match self {
             Self::InvalidKey(error) => error.to_string(),
-            Self::InvalidArguments(details) => list(details),
+            Self::InvalidArguments(invalid) => {
+                format!(
+                    "the arguments don't fit the tool's schema: {}",
+                    invalid.text()
+                )
+            }
             Self::PayloadConflict => {
                 "this `idempotency_key` was first used with other arguments; nothing was changed"
                     .into()
@@ -174,46 +179,30 @@ impl Rejection {
         }
     }
 
-    pub(super) fn into_details(self) -> Vec<InvalidArgument> {
+    pub(super) fn into_invalid_arguments(self) -> InvalidArguments {
         match self {
-            Self::InvalidArguments(details) => details,
-            _ => Vec::new(),
+            Self::InvalidArguments(invalid) => invalid,
+            _ => InvalidArguments::default(), // No other rejection has any.
         }
     }
-}
-
-/// Every invalid argument in one line, for readers who see the message alone.
-fn list(details: &[InvalidArgument]) -> String {
-    let mut message = String::from("the arguments don't fit the tool's schema");
-    for (index, detail) in details.iter().enumerate() {
-        message.push_str(if index == 0 { ": " } else { "; " });
-        if !detail.path.is_empty() {
-            message.push('`');
-            message.push_str(&detail.path);
-            message.push_str("` ");
-        }
-        message.push_str(&detail.message);
-    }
-    message
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::reply::Reply;
+    use crate::{reply::Reply, request::arguments::InvalidArgument};
 
     /// One rejection of each kind.
     pub(crate) fn all() -> Vec<Rejection> {
-        let invalid = |path: &str, message: &str| InvalidArgument {
-            path: path.into(),
-            message: message.into(),
+        let invalid = |number: usize| {
+            (0..number)
+                .map(|index| InvalidArgument::new(&format!("/tags/{index}"), "must be a string"))
+                .collect()
         };
         vec![
             Rejection::InvalidKey(InvalidKey::Missing),
-            Rejection::InvalidArguments(vec![
-                invalid("/body", "is missing"),
-                invalid("/nested/z", "must be an integer"),
-            ]),
+            Rejection::InvalidArguments(invalid(2)),
+            Rejection::InvalidArguments(invalid(100)),
             Rejection::InvalidKey(InvalidKey::NotCarried),
             Rejection::InvalidKey(InvalidKey::CarriersDiffer),
             Rejection::InvalidKey(InvalidKey::MalformedHeader),
@@ -259,14 +248,26 @@ pub(crate) mod tests {
         assert_eq!(
             reply["error"]["details"],
             serde_json::json!([
-                { "path": "/body", "message": "is missing" },
-                { "path": "/nested/z", "message": "must be an integer" },
+                { "path": "/tags/0", "message": "must be a string" },
+                { "path": "/tags/1", "message": "must be a string" },
             ])
         );
+        assert_eq!(reply["error"].get("more"), None);
         assert_eq!(
             reply["error"]["message"],
-            "the arguments don't fit the tool's schema: `/body` is missing; `/nested/z` must be an integer"
+            "the arguments don't fit the tool's schema: `/tags/0` must be a string; `/tags/1` must be a string"
         );
+    }
+
+    #[test]
+    fn what_is_not_named_is_counted() {
+        let rejection = all().swap_remove(2);
+        let reply: serde_json::Value =
+            serde_json::from_str(&Reply::rejected("create_note", rejection).to_json()).unwrap();
+        assert_eq!(reply["error"]["details"].as_array().unwrap().len(), 32);
+        assert_eq!(reply["error"]["more"], 68);
+        let message = reply["error"]["message"].as_str().unwrap();
+        assert!(message.ends_with("; and 68 more"), "{message}");
     }
 
     #[test]

@@ -121,6 +121,11 @@ pub(crate) fn output(results: &[&Value]) -> Map<String, Value> {
                         "additionalProperties": false,
                     },
                 },
+                "more": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "description": "How many more arguments are invalid than `details` names.",
+                },
             },
             "required": ["code", "message"],
             "additionalProperties": false,

@@ -192,5 +192,17 @@ pub(crate) fn has_type(schema: &Map<String, Value>, name: &str) -> bool {
 
 /// The JSON Pointer one step below `path`.
 pub(crate) fn pointer(path: &str, step: &str) -> String {
-    format!("{path}/{}", step.replace('~', "~0").replace('/', "~1"))
+    let mut pointer = path.to_owned();
+    push_step(&mut pointer, step);
+    pointer
+}
+
+/// Leads a JSON Pointer one step further down.
+pub(crate) fn push_step(pointer: &mut String, step: &str) {
+    pointer.push('/');
+    if step.contains(['~', '/']) {
+        pointer.push_str(&step.replace('~', "~0").replace('/', "~1"));
+    } else {
+        pointer.push_str(step);
+    }
 }

@@ -28,9 +28,10 @@ use crate::{
     },
     reply::{CANCEL_OPERATION, GET_OPERATION, Reply, inspection::Inspection, rejection::Rejection},
     request::{
-        arguments::{InvalidArgument, Prepared, as_object},
+        arguments::{InvalidArgument, InvalidArguments, Prepared, as_object},
         authorize::{Access, Asked},
         caller::Caller,
+        json_schema::pointer,
     },
 };
 
@@ -451,33 +452,19 @@ async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, record: &Record) 
 /// The id in the arguments of the toolbox's own tools; `None` if it is no id at all.
 fn operation_id(arguments: Value) -> Result<Option<OperationId>, Rejection> {
     let arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
-    let mut problems: Vec<_> = arguments
+    let unknown = arguments
         .keys()
         .filter(|name| *name != "operation_id")
-        .map(|name| InvalidArgument {
-            path: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
-            message: "is not an argument of this tool".into(),
-        })
-        .collect();
-    let id = match arguments.get("operation_id") {
-        Some(Value::String(id)) => id.parse().ok(),
-        Some(_) => {
-            problems.push(InvalidArgument {
-                path: "/operation_id".into(),
-                message: "must be a string".into(),
-            });
-            None
-        }
-        None => {
-            problems.push(InvalidArgument {
-                path: "/operation_id".into(),
-                message: "is missing".into(),
-            });
-            None
-        }
+        .map(|name| InvalidArgument::new(&pointer("", name), "is not an argument of this tool"));
+    let (id, missing) = match arguments.get("operation_id") {
+        Some(Value::String(id)) => (id.parse().ok(), None),
+        Some(_) => (None, Some("must be a string")),
+        None => (None, Some("is missing")),
     };
-    if problems.is_empty() {
+    let missing = missing.map(|message| InvalidArgument::new("/operation_id", message));
+    let invalid: InvalidArguments = unknown.chain(missing).collect();
+    if invalid.is_empty() {
         return Ok(id);
     }
-    Err(Rejection::InvalidArguments(problems))
+    Err(Rejection::InvalidArguments(invalid))
 }

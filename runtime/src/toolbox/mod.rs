@@ -44,7 +44,7 @@ use crate::{
     },
     reply::{Reply, describe::ToolDescription, rejection::Rejection, validate::ReplyCheck},
     request::{
-        arguments::{InvalidArgument, as_object, fingerprint::Fingerprint},
+        arguments::{InvalidArguments, as_object, fingerprint::Fingerprint},
         authorize::{Access, Asked},
         caller::Caller,
         carrier::{CarriedKeys, KeyPlace},
@@ -332,7 +332,7 @@ impl Inner {
         group: &'a Group,
         asked: &'a Version,
         arguments: &'a Map<String, Value>,
-        prepared: Result<Fingerprint, Vec<InvalidArgument>>,
+        prepared: Result<Fingerprint, InvalidArguments>,
         stored: Stored,
         call: ExternalCall<'a>,
     ) -> BoxFuture<'a, Result<Reply, Rejection>> {
@@ -353,7 +353,7 @@ fn replay(
     group: &Group,
     asked: &Version,
     arguments: &Map<String, Value>,
-    prepared: Result<Fingerprint, Vec<InvalidArgument>>,
+    prepared: Result<Fingerprint, InvalidArguments>,
     receipt: Receipt,
 ) -> Result<Reply, Rejection> {
     let Some(executed) = group.version(receipt.version) else {

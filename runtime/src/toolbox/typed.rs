@@ -6,6 +6,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Input, Toolbox};
 use crate::{
+    finite,
     operation::id::OperationId,
     reply::Reply,
     request::{caller::Caller, key::IdempotencyKey},
@@ -31,7 +32,8 @@ pub struct Completed<T> {
 pub enum CallError {
     /// The call did not succeed; the reply says what happened and what to do.
     Unsuccessful(Box<Reply>),
-    /// The arguments can't be written as JSON. Nothing was called.
+    /// The arguments can't be written as JSON, as when a number among them is not finite.
+    /// Nothing was called.
     Arguments(serde_json::Error),
     /// The operation succeeded, but its result can't be read as the tool's output type,
     /// as when another version executed it. The reply has the result as JSON.
@@ -116,7 +118,8 @@ fn typed_input<T: Tool>(
 ) -> Result<Input, CallError> {
     Ok(Input::Typed {
         key: key.clone(),
-        arguments: serde_json::to_value(arguments).map_err(CallError::Arguments)?,
+        arguments: finite::to_value(arguments)
+            .map_err(|error| CallError::Arguments(error.into()))?,
         version: T::declaration().version,
     })
 }

@@ -203,13 +203,7 @@ impl AsyncContext for Attempt {
                     )
                 })?;
                 let output = T::call(&attempt, &state, arguments).await?;
-                output.to_json().map_err(|error| {
-                    AttemptError::ambiguous(
-                        "result_not_serializable",
-                        "the effect may exist, but the tool's result can't be written as JSON",
-                    )
-                    .with_source(error)
-                })
+                output.to_json().map_err(AttemptError::unwritable_result)
             })
         })
     }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, error::Error, fmt, time::Duration};
 
-use crate::effect::failure::Failure;
+use crate::{effect::failure::Failure, finite::Unwritable};
 
 /// Why an attempt of an external tool did not succeed, and what is known of **that attempt**.
 ///
@@ -85,6 +85,15 @@ impl AttemptError {
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.failure = self.failure.with_source(source);
         self
+    }
+
+    /// The effect may exist, but its result can't be written as JSON.
+    pub(crate) fn unwritable_result(error: Unwritable) -> Self {
+        let failure = Failure::unwritable_result(error);
+        Self {
+            failure,
+            ..Self::ambiguous("", "")
+        }
     }
 
     /// What an HTTP status that is no success says of the attempt, where the provider's

@@ -128,13 +128,8 @@ where
         let answer = future.await.map_err(ExternalError::into_attempt_error)?;
         Ok(match answer {
             Reconciled::Applied(result) => {
-                Reconciled::Applied(result.to_json().map_err(|error| {
-                    AttemptError::ambiguous(
-                        "result_not_serializable",
-                        "the reconciled result can't be written as JSON",
-                    )
-                    .with_source(error)
-                })?)
+                let result = result.to_json();
+                Reconciled::Applied(result.map_err(AttemptError::unwritable_result)?)
             }
             Reconciled::NotApplied => Reconciled::NotApplied,
             Reconciled::Undetermined => Reconciled::Undetermined,

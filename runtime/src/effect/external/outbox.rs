@@ -4,11 +4,11 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{
     clock::Timestamp,
     effect::{external::tool::ExternalTool, failure::Failure},
+    finite,
     operation::{
         id::OperationId,
         identity::Identity,
@@ -16,7 +16,7 @@ use crate::{
         state::{Operation, Origin},
     },
     request::{
-        arguments::{CompiledArguments, as_object},
+        arguments::{CompiledArguments, InvalidArguments, as_object},
         authorize::{Access, Asked, Authorizer},
         caller::Caller,
         key::IdempotencyKey,
@@ -66,14 +66,23 @@ impl Outbox {
         };
         let key = IdempotencyKey::new(key)
             .map_err(|error| Failure::new("invalid_key", error.to_string()))?;
-        let unfit = || {
+        // The paths alone: whoever called the handler may know nothing of these arguments.
+        let unfit = |invalid: InvalidArguments| {
+            let paths = invalid.paths();
             Failure::new(
                 "invalid_arguments",
-                format!("the arguments don't fit the schema of `{name}:v{version}`"),
+                format!("the arguments don't fit the schema of `{name}:v{version}` at {paths}"),
             )
+            .with_source(invalid.text())
         };
-        let arguments: Value = serde_json::to_value(arguments).map_err(|_| unfit())?;
-        let arguments = as_object(arguments).map_err(|_| unfit())?;
+        let arguments = finite::to_value(arguments).map_err(|error| {
+            Failure::new(
+                "invalid_arguments",
+                format!("the arguments for `{name}:v{version}` can't be written as JSON"),
+            )
+            .with_source(error)
+        })?;
+        let arguments = as_object(arguments).map_err(unfit)?;
         let asked = Asked::Call {
             tool: &destination.tool.name,
             arguments: &arguments,
@@ -91,10 +100,7 @@ impl Outbox {
                 return Err(Failure::new("denied", message).retryable());
             }
         }
-        let prepared = destination
-            .arguments
-            .prepare(&arguments)
-            .map_err(|_| unfit())?;
+        let prepared = destination.arguments.prepare(&arguments).map_err(unfit)?;
         let tool = &destination.tool;
         Ok(NewOperation {
             identity: Identity::new(caller.scope(), &tool.name, key),

@@ -7,6 +7,7 @@ pub(crate) mod validate;
 mod branch;
 mod canonical;
 mod compile;
+mod invalid;
 mod node;
 mod normalize;
 mod schema;
@@ -14,11 +15,12 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
+use std::{cell::Cell, collections::HashSet};
 
 use schemars::Schema;
 use serde_json::{Map, Value};
 
+pub(crate) use self::invalid::{InvalidArgument, InvalidArguments};
 use self::{
     fingerprint::Fingerprint,
     node::{Node, ObjectRule},
@@ -42,15 +44,6 @@ pub(crate) struct Prepared {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// One argument that the contract refuses.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub(crate) struct InvalidArgument {
-    /// Where, as a JSON Pointer into the arguments.
-    pub(crate) path: String,
-    /// What is wrong and what is expected; never the value itself.
-    pub(crate) message: String,
-}
-
 /// Why a schema can't be a tool's contract.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -65,13 +58,13 @@ impl SchemaError {
 }
 
 /// The arguments' object.
-pub(crate) fn as_object(value: Value) -> Result<Map<String, Value>, Vec<InvalidArgument>> {
+pub(crate) fn as_object(value: Value) -> Result<Map<String, Value>, InvalidArguments> {
     match value {
         Value::Object(arguments) => Ok(arguments),
-        _ => Err(vec![InvalidArgument {
-            path: String::new(),
-            message: "must be an object that holds the arguments by name".to_owned(),
-        }]),
+        _ => Err(InvalidArguments::one(
+            "",
+            "must be an object that holds the arguments by name",
+        )),
     }
 }
 
@@ -108,29 +101,45 @@ impl CompiledArguments {
     ///
     /// # Errors
     ///
-    /// Every argument that the contract refuses, by its path.
+    /// What the contract refuses, by its paths.
     pub(crate) fn prepare(
         &self,
         arguments: &Map<String, Value>,
-    ) -> Result<Prepared, Vec<InvalidArgument>> {
-        let arguments = match normalize::members(&self.node, arguments) {
-            Ok(arguments) if self.validator.accepts(&arguments) => arguments,
-            Ok(arguments) => return Err(self.validator.explain(&arguments)),
-            Err((arguments, mut refused)) => {
-                // A number that was refused stays as it came, so the validator may name it
-                // once more, with less to say.
-                let mut others = self.validator.explain(&arguments);
-                others.retain(|other| refused.iter().all(|it| it.path != other.path));
-                refused.append(&mut others);
-                refused.sort_unstable();
-                return Err(refused);
+    ) -> Result<Prepared, InvalidArguments> {
+        match normalize::members(&self.node, arguments) {
+            Ok(arguments) if self.validator.accepts(&arguments) => {
+                let fingerprint = self.fingerprint(&arguments);
+                Ok(Prepared {
+                    arguments,
+                    fingerprint,
+                })
             }
-        };
-        let fingerprint = self.fingerprint(&arguments);
-        Ok(Prepared {
-            arguments,
-            fingerprint,
-        })
+            _ => Err(self.explain(arguments)),
+        }
+    }
+
+    /// Everything that is wrong with `arguments`.
+    fn explain(&self, arguments: &Map<String, Value>) -> InvalidArguments {
+        if let Some(arguments) = invalid::with_short_names(arguments) {
+            let explained = self.explain_all(&arguments);
+            if !explained.is_empty() {
+                return explained;
+            }
+        }
+        self.explain_all(arguments)
+    }
+
+    fn explain_all(&self, arguments: &Map<String, Value>) -> InvalidArguments {
+        let (arguments, refused) = normalize::explain(&self.node, arguments);
+        let found = self.validator.explain(&arguments);
+        // A number that was refused stays as it came, so the validator may name it once more,
+        // with less to say.
+        let places: HashSet<_> = refused.iter().map(InvalidArgument::place).collect();
+        let others = found
+            .iter()
+            .filter(|other| !places.contains(&other.place()))
+            .cloned();
+        refused.iter().cloned().chain(others).collect()
     }
 
     /// Canonicalizes and digests arguments that are normalized and validated.

@@ -7,48 +7,53 @@ use super::{
     node::{Node, ObjectRule},
     number::NumberRule,
 };
-use crate::request::json_schema::pointer;
+use crate::request::json_schema::push_step;
 
 /// How deep arguments may nest, which is how deep `serde_json` reads.
 const MAX_DEPTH: usize = 128;
 
-/// A normalized value, or as much of it as could be, with what is wrong.
-pub(super) type Normalized = Result<Value, (Value, Vec<InvalidArgument>)>;
+/// A number is refused, or the nesting; [`explain`] says where.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Refused;
 
 /// The arguments as the handler is to see them. What the schema refuses beside numbers
 /// passes through; validation names it.
-pub(super) fn members(node: &Node, arguments: &Map<String, Value>) -> Normalized {
-    let mut normalizer = Normalizer {
-        number: NumberRule::apply,
-        refused: Vec::new(),
-    };
+pub(super) fn members(node: &Node, arguments: &Map<String, Value>) -> Result<Value, Refused> {
+    let mut normalizer = Normalizer::new(NumberRule::apply);
     let value = Value::Object(normalizer.object(node, arguments, &Path::ROOT));
     normalizer.finish(value)
 }
 
+/// As much of the arguments as can be normalized, and what can't.
+pub(super) fn explain(
+    node: &Node,
+    arguments: &Map<String, Value>,
+) -> (Value, Vec<InvalidArgument>) {
+    let mut normalizer = Normalizer::new(NumberRule::apply);
+    normalizer.named = Some(Vec::new());
+    let value = Value::Object(normalizer.object(node, arguments, &Path::ROOT));
+    (value, normalizer.named.unwrap_or_default())
+}
+
 /// One value as the handler is to see it.
-pub(super) fn value(node: &Node, value: &Value) -> Normalized {
-    let mut normalizer = Normalizer {
-        number: NumberRule::apply,
-        refused: Vec::new(),
-    };
+pub(super) fn value(node: &Node, value: &Value) -> Result<Value, Refused> {
+    let mut normalizer = Normalizer::new(NumberRule::apply);
     let value = normalizer.value(node, value, &Path::ROOT);
     normalizer.finish(value)
 }
 
 /// One value as a listing shows it.
-pub(super) fn listed(node: &Node, value: &Value) -> Normalized {
-    let mut normalizer = Normalizer {
-        number: NumberRule::listed,
-        refused: Vec::new(),
-    };
+pub(super) fn listed(node: &Node, value: &Value) -> Result<Value, Refused> {
+    let mut normalizer = Normalizer::new(NumberRule::listed);
     let value = normalizer.value(node, value, &Path::ROOT);
     normalizer.finish(value)
 }
 
 struct Normalizer {
     number: fn(NumberRule, &Number) -> Result<Number, String>,
-    refused: Vec<InvalidArgument>,
+    refused: bool,
+    /// What is refused, if it is to be named.
+    named: Option<Vec<InvalidArgument>>,
 }
 
 /// The way to a value, written out only when something is wrong there.
@@ -65,11 +70,19 @@ enum Step<'a> {
 }
 
 impl Normalizer {
-    fn finish(self, value: Value) -> Normalized {
-        if self.refused.is_empty() {
-            Ok(value)
+    fn new(number: fn(NumberRule, &Number) -> Result<Number, String>) -> Self {
+        Self {
+            number,
+            refused: false,
+            named: None,
+        }
+    }
+
+    fn finish(self, value: Value) -> Result<Value, Refused> {
+        if self.refused {
+            Err(Refused)
         } else {
-            Err((value, self.refused))
+            Ok(value)
         }
     }
 
@@ -77,7 +90,7 @@ impl Normalizer {
         if path.depth > MAX_DEPTH {
             self.refuse(
                 path,
-                format!("must not nest deeper than {MAX_DEPTH} levels"),
+                &format!("must not nest deeper than {MAX_DEPTH} levels"),
             );
             return Value::Null;
         }
@@ -87,7 +100,7 @@ impl Normalizer {
             Value::Number(number) => match (self.number)(node.number, number) {
                 Ok(number) => Value::Number(number),
                 Err(message) => {
-                    self.refuse(path, message);
+                    self.refuse(path, &message);
                     value.clone()
                 }
             },
@@ -138,11 +151,11 @@ impl Normalizer {
         normal
     }
 
-    fn refuse(&mut self, path: &Path<'_>, message: String) {
-        self.refused.push(InvalidArgument {
-            path: path.pointer(),
-            message,
-        });
+    fn refuse(&mut self, path: &Path<'_>, message: &str) {
+        self.refused = true;
+        if let Some(named) = &mut self.named {
+            named.push(InvalidArgument::new(&path.pointer(), message));
+        }
     }
 }
 
@@ -162,11 +175,19 @@ impl<'a> Path<'a> {
     }
 
     fn pointer(&self) -> String {
-        let parent = self.parent.map_or_else(String::new, Path::pointer);
+        let mut pointer = String::new();
+        self.write(&mut pointer);
+        pointer
+    }
+
+    fn write(&self, pointer: &mut String) {
+        if let Some(parent) = self.parent {
+            parent.write(pointer);
+        }
         match self.step {
-            Step::Root => parent,
-            Step::Member(name) => pointer(&parent, name),
-            Step::Element(index) => format!("{parent}/{index}"),
+            Step::Root => (),
+            Step::Member(name) => push_step(pointer, name),
+            Step::Element(index) => push_step(pointer, &index.to_string()),
         }
     }
 }

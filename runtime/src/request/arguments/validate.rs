@@ -1,6 +1,6 @@
 //! The contract enforced, and what is wrong with arguments that break it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jsonschema::{
     ValidationError,
@@ -55,16 +55,16 @@ impl Validator {
     }
 
     /// Everything that is wrong with `value`, by its leaves.
-    pub(super) fn explain(&self, value: &Value) -> Vec<InvalidArgument> {
+    pub(super) fn explain(&self, value: &Value) -> BTreeSet<InvalidArgument> {
         let mut found = BTreeSet::new();
         explain(&self.0.iter_errors(value).collect::<Vec<_>>(), &mut found);
-        found.into_iter().collect()
+        found
     }
 }
 
 fn explain(errors: &[ValidationError<'_>], found: &mut BTreeSet<InvalidArgument>) {
     // Where no alternative fits, all members count as unevaluated; that says nothing.
-    let undecided: Vec<&str> = errors
+    let undecided: HashSet<&str> = errors
         .iter()
         .filter(|error| alternatives(error.kind()).is_some())
         .map(|error| error.instance_path().as_str())
@@ -72,28 +72,24 @@ fn explain(errors: &[ValidationError<'_>], found: &mut BTreeSet<InvalidArgument>
     for error in errors {
         let path = error.instance_path().as_str();
         match error.kind() {
-            Kind::UnevaluatedProperties { .. } if undecided.contains(&path) => {}
+            Kind::UnevaluatedProperties { .. } if undecided.contains(path) => {}
             Kind::AdditionalProperties { unexpected }
             | Kind::UnevaluatedProperties { unexpected } => {
-                found.extend(unexpected.iter().map(|name| InvalidArgument {
-                    path: pointer(path, name),
-                    message: "is not known here; remove it or correct its name".to_owned(),
+                found.extend(unexpected.iter().map(|name| {
+                    InvalidArgument::new(
+                        &pointer(path, name),
+                        "is not known here; remove it or correct its name",
+                    )
                 }));
             }
             Kind::Required { property } => {
                 let path = pointer(path, property.as_str().unwrap_or_default());
-                found.insert(InvalidArgument {
-                    path,
-                    message: "is required".to_owned(),
-                });
+                found.insert(InvalidArgument::new(&path, "is required"));
             }
             kind => match alternatives(kind) {
                 Some(branches) => explain_alternatives(path, branches, found),
                 None => {
-                    found.insert(InvalidArgument {
-                        path: path.to_owned(),
-                        message: message(kind),
-                    });
+                    found.insert(InvalidArgument::new(path, &message(kind)));
                 }
             },
         }
@@ -195,10 +191,7 @@ fn none_fits(path: &str, branches: &[Vec<ValidationError<'static>>]) -> InvalidA
     } else {
         format!("must be {}", wanted.join(" or "))
     };
-    InvalidArgument {
-        path: path.to_owned(),
-        message,
-    }
+    InvalidArgument::new(path, &message)
 }
 
 fn unknown_tag(path: &str, branches: &[&Vec<ValidationError<'static>>]) -> Vec<InvalidArgument> {
@@ -220,10 +213,7 @@ fn unknown_tag(path: &str, branches: &[&Vec<ValidationError<'static>>]) -> Vec<I
         }
     }
     tags.into_iter()
-        .map(|(path, values)| InvalidArgument {
-            path: path.to_owned(),
-            message: format!("must be {}", one_of(&values)),
-        })
+        .map(|(path, values)| InvalidArgument::new(path, &format!("must be {}", one_of(&values))))
         .collect()
 }
 

@@ -15,10 +15,10 @@ use crate::{
     store::sqlite::{
         gather,
         guard::Guard,
-        options::{OpenError, SqliteOptions},
+        options::{OpenError, SqliteOptions, Synchronous},
         statements::{
-            HAS_LEDGER, LEDGER_OBJECTS, LEDGER_VERSIONS, SET_SCHEMA_VERSION, START_CLOCK,
-            TEMPORARY_OBJECTS,
+            HAS_LEDGER, LEDGER_OBJECTS, LEDGER_VERSIONS, MAKE_SECRET, SET_SCHEMA_VERSION,
+            START_CLOCK, TEMPORARY_OBJECTS,
         },
     },
 };
@@ -32,7 +32,7 @@ struct Migration {
 }
 
 /// Each takes the ledger to the next version; the first one makes it.
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         sql: include_str!("schema.sql"),
         oldest_writer: 1,
@@ -45,10 +45,17 @@ const MIGRATIONS: [Migration; 3] = [
         sql: include_str!("ids_and_clock.sql"),
         oldest_writer: 3,
     },
+    Migration {
+        sql: include_str!("proof.sql"),
+        oldest_writer: 4,
+    },
 ];
 
 /// The version that brought the ledger's own time.
 const CLOCK_VERSION: i64 = 3;
+
+/// The version that brought the secret of the provider keys.
+const SECRET_VERSION: i64 = 4;
 
 /// How many pages the log may have before a commit itself copies them into the file, as
 /// when the thread for it fails: 29 MB.
@@ -102,12 +109,17 @@ impl Opener {
             insist(patience, || use_write_ahead_log(&connection))?;
         }
         insist(patience, || {
-            connection.pragma_update(None, "synchronous", self.options.synchronous.pragma())?;
+            // What a migration makes up must be on the disk before anything depends on it.
+            connection.pragma_update(None, "synchronous", Synchronous::Full.pragma())?;
             connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
         })
         .map_err(classify)?;
         let now = Timestamp::now(&**guard.clock());
         insist(patience, || migrate(&mut connection, &MIGRATIONS, now))?;
+        insist(patience, || {
+            connection.pragma_update(None, "synchronous", self.options.synchronous.pragma())
+        })
+        .map_err(classify)?;
         let (ledger_objects, temporary) = insist(patience, || {
             let objects = connection.query_row(LEDGER_OBJECTS, [], |row| row.get(0))?;
             Ok::<_, rusqlite::Error>((objects, temporary_objects(&connection)?))
@@ -246,6 +258,13 @@ fn migrate_under_lock(
                 .execute(START_CLOCK, [now.0])
                 .map_err(classify)?;
         }
+        if version == SECRET_VERSION {
+            let mut secret = [0; 32];
+            getrandom::fill(&mut secret).map_err(|error| OpenError::NoRandomness(error.into()))?;
+            transaction
+                .execute(MAKE_SECRET, (secret, now.0))
+                .map_err(classify)?;
+        }
         transaction
             .execute(SET_SCHEMA_VERSION, (version, migration.oldest_writer))
             .map_err(classify)?;
@@ -349,12 +368,12 @@ mod tests {
 
     const NEXT: Migration = Migration {
         sql: "CREATE TABLE idempotent_next (x)",
-        oldest_writer: 3,
+        oldest_writer: 4,
     };
     const NOW: Timestamp = Timestamp(43_200_000);
 
     /// The version of this ledger.
-    const KNOWN: i64 = 3;
+    const KNOWN: i64 = 4;
 
     fn with_next() -> Vec<Migration> {
         MIGRATIONS.into_iter().chain([NEXT]).collect()
@@ -459,6 +478,74 @@ mod tests {
             connection.execute(insert, ["new"]).unwrap();
             assert_eq!(connection.last_insert_rowid(), last);
         }
+    }
+
+    /// Of what was recorded before, only what was never sent gets an end.
+    #[test]
+    fn a_migration_ends_what_was_never_sent_and_leaves_the_rest() {
+        let mut connection = ledger(&MIGRATIONS[..2]);
+        for (row, state) in [(1, "accepted"), (2, "outcome_unknown")] {
+            connection
+                .execute(
+                    "INSERT INTO idempotent_operations VALUES
+                     (?1, CAST(?1 AS BLOB), ?1, 1, 1, 1, x'00', ?2, ?2, NULL)",
+                    (row, i64::MAX),
+                )
+                .unwrap();
+            connection
+                .execute(
+                    "INSERT INTO idempotent_external (seq, operation_id, state, origin, cancel,
+                     attempts, latest_at, run_until, checks)
+                     VALUES (?1, CAST(?1 AS BLOB), ?2, 'call', 0, 0, 50000000, 0, 0)",
+                    (row, state),
+                )
+                .unwrap();
+        }
+        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        let ends: Vec<(i64, i64, Option<i64>)> = connection
+            .prepare(
+                "SELECT expires_at, forget_at, due_at FROM idempotent_receipts JOIN
+                 idempotent_external USING (seq) ORDER BY seq",
+            )
+            .unwrap()
+            .query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        let expires = 50_000_000 + 30 * 86_400_000;
+        assert_eq!(
+            ends,
+            [
+                (expires, expires + 365 * 86_400_000, Some(50_000_000)),
+                (i64::MAX, i64::MAX, None)
+            ]
+        );
+    }
+
+    #[test]
+    fn the_secret_is_made_once_and_kept() {
+        let mut connection = ledger(&MIGRATIONS[..3]);
+        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        let secret = |connection: &Connection| -> [u8; 32] {
+            let secret = "SELECT secret FROM idempotent_secret";
+            connection.query_row(secret, [], |row| row.get(0)).unwrap()
+        };
+        let first = secret(&connection);
+        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        for text in [
+            "DELETE FROM idempotent_secret",
+            "UPDATE idempotent_secret SET secret = zeroblob(32)",
+            "REPLACE INTO idempotent_secret VALUES (1, zeroblob(32), 1)",
+            "INSERT OR REPLACE INTO idempotent_secret VALUES (1, zeroblob(32), 1)",
+        ] {
+            let error = connection.execute_batch(text).unwrap_err();
+            assert!(
+                error.to_string().contains("secret of the ledger"),
+                "{error}"
+            );
+        }
+        assert_eq!(secret(&connection), first);
+        assert_ne!(secret(&ledger(&MIGRATIONS)), first);
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub enum OpenError {
     /// The application's hook failed on a new connection.
     #[error("the `on_connection` hook failed")]
     Hook(#[source] rusqlite::Error),
+    /// The machine gave no random bytes for the secret that provider keys are derived with.
+    #[error("the machine gives no random bytes; the ledger needs some for its secret, once")]
+    NoRandomness(#[source] std::io::Error),
     /// SQLite failed otherwise.
     #[error("the database can't be prepared")]
     Sqlite(#[source] rusqlite::Error),

@@ -22,6 +22,10 @@ pub(super) const SET_SCHEMA_VERSION: &str = "UPDATE idempotent_ledger SET value 
 pub(super) const START_CLOCK: &str =
     "INSERT INTO idempotent_clock (id, ledger_time, wall_time) VALUES (1, ?1, ?1)";
 
+/// The one secret of a ledger's provider keys.
+pub(super) const MAKE_SECRET: &str =
+    "INSERT INTO idempotent_secret (id, secret, made_at) VALUES (1, ?1, ?2)";
+
 /// Copies of the log what can be copied without waiting for anybody.
 pub(super) const CHECKPOINT: &str = "PRAGMA wal_checkpoint(PASSIVE)";
 

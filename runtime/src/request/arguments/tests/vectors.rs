@@ -143,7 +143,7 @@ fn rejections_name_the_path() {
             Err(_) if name == "not finite" => continue,
             Err(error) => panic!("{name}: {error}"),
         };
-        let paths: Vec<_> = errors.iter().map(|error| error.path.as_str()).collect();
+        let paths: Vec<_> = errors.details().iter().map(InvalidArgument::path).collect();
         assert_eq!(paths, [path], "{name}");
     }
 }
