@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     oracle::judge::Answer,
     step::{Does, Fault, How, Step},
+    tools::KINDS,
 };
 
 #[derive(Debug, Default)]
@@ -20,7 +21,10 @@ impl Coverage {
 
     pub fn step(&mut self, step: &Step) {
         let name = match step {
-            Step::Open { .. } => "step: open",
+            Step::Open { kind, .. } => {
+                self.add(format!("step: open {:?}", KINDS[*kind]), 1);
+                "step: open"
+            }
             Step::Close { orderly: true, .. } => "step: close in order",
             Step::Close { orderly: false, .. } => "step: kill",
             Step::Crash => "step: crash",
@@ -30,6 +34,9 @@ impl Coverage {
                     self.add("call: typed", 1);
                 }
                 if what.tool == "pay" {
+                    if what.is_beyond_doubles() {
+                        self.add("call: beyond 2^53", 1);
+                    }
                     self.does(what.does);
                 }
                 "step: call"
@@ -116,7 +123,83 @@ impl Coverage {
             .map(|(name, count)| (name.as_str(), *count))
     }
 
-    pub fn count(&self, name: &str) -> u64 {
-        self.counts.get(name).copied().unwrap_or(0)
+    /// What of `wanted` occurred less often.
+    pub fn rarer_than(&self, enough: u64, wanted: &[&str]) -> Vec<String> {
+        let count = |name: &str| self.counts.get(name).copied().unwrap_or(0);
+        let rare = wanted.iter().filter(|name| count(name) < enough);
+        rare.map(|name| format!("{name} ({})", count(name))).collect()
     }
 }
+
+/// Each kind of step, of what a handler does, and of fault.
+pub const WANTED: &[&str] = &[
+    "answer: outcome_unknown",
+    "answer: rejected, deadline_exceeded",
+    "answer: rejected, denied",
+    "answer: rejected, invalid_arguments",
+    "answer: rejected, key_expired",
+    "answer: rejected, not_found",
+    "answer: rejected, payload_conflict",
+    "answer: rejected, storage",
+    "answer: rejected, version_conflict",
+    "answer: replayed",
+    "call: beyond 2^53",
+    "call: typed",
+    "fault: busy at a commit",
+    "fault: busy at a statement",
+    "fault: failed at a commit",
+    "fault: failed at a statement",
+    "fault: full disk at a commit",
+    "fault: full disk at a statement",
+    "fault: lost answer at a commit",
+    "fault: lost answer at a statement",
+    "fault: Busy",
+    "fault: Failed",
+    "fault: Full",
+    "fault: FullAndHidden",
+    "fault: FullAndRolledBack",
+    "fault: Lost",
+    "fault: LostAndHidden",
+    "fault: RolledBack",
+    "handler: Enqueues",
+    "handler: EnqueuesAndFails",
+    "handler: Fails",
+    "handler: Lingers",
+    "handler: Panics",
+    "handler: RollsBack",
+    "handler: Works",
+    "rows buried",
+    "rows freed",
+    "step: arrive",
+    "step: batch",
+    "step: call charge",
+    "step: call deploy",
+    "step: call letter",
+    "step: call pay",
+    "step: cancel",
+    "step: clock ahead",
+    "step: clock back",
+    "step: clock set right",
+    "step: close in order",
+    "step: copy",
+    "step: crash",
+    "step: delete a receipt",
+    "step: delete a scope or tool",
+    "step: get",
+    "step: go on",
+    "step: hear",
+    "step: kill",
+    "step: leave",
+    "step: mute",
+    "step: open Both",
+    "step: open New",
+    "step: open Old",
+    "step: open Wide",
+    "step: pass",
+    "step: permission",
+    "step: prune",
+    "step: resolve",
+    "step: restore, running",
+    "step: restore, stopped",
+    "step: transact",
+];

@@ -65,6 +65,15 @@ pub struct What {
     pub does: Does,
 }
 
+impl What {
+    /// Whether a number of its arguments is an integer that no double stands for.
+    pub fn is_beyond_doubles(&self) -> bool {
+        let arguments = payment(self.arguments, self.spelling);
+        let mut numbers = arguments.values().filter_map(Value::as_i64);
+        numbers.any(|number| number.unsigned_abs() > 1 << 53)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     Open {
