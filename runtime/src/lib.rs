@@ -64,6 +64,7 @@ pub use request::{
     carrier::CarriedKeys,
     key::{IdempotencyKey, InvalidKey},
     scope::{EmptyScope, Scope, ScopeBuilder},
+    tags::Tags,
 };
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::{
@@ -90,6 +91,7 @@ pub mod internals;
 #[cfg(feature = "rmcp")]
 pub mod mcp;
 mod operation;
+mod panics;
 mod reply;
 mod request;
 mod store;

@@ -202,12 +202,54 @@ def a_client_that_sends_nothing_is_cut(server: str) -> None:
         check(8 < taken < 25, "an end after ten seconds", taken)
 
 
-def connections_have_a_limit(server: str) -> None:
-    """More clients than the limit wait; none of them is lost."""
+def connections_without_a_token_keep_nobody_out(server: str) -> None:
+    """As many as callers may have, silent or with a wrong token: whoever has one is answered
+    while all of them are still open at their end."""
+    stranger = notes_http.raw(notes_http.call(NOTE), token="unknown")
+    for sent in (b"", stranger[:40], stranger[:-10]):
+        with serving(server) as notes:
+            held = []
+            for _ in range(512):
+                connection = notes_http.open_socket(notes.port)
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    connection.sendall(sent)
+                held.append(connection)
+            started = time.monotonic()
+            scenario.check_succeeded(once(notes.port, NOTE), replayed=False)
+            taken = time.monotonic() - started
+            # A stranger's own time is five seconds, a caller's for its head ten.
+            check(taken < 4, "no wait for any of them", taken)
+            check(len(scenario.note_ids(notes.db)) == 1, "one note", notes.db)
+            for connection in held:
+                connection.close()
+
+
+def a_refused_connection_ends(server: str) -> None:
+    """So that whoever was a caller once keeps no place without a token."""
     with serving(server) as notes:
-        held = [notes_http.open_socket(notes.port) for _ in range(512)]
+        connection = notes_http.open_socket(notes.port)
+        connection.settimeout(30)
+        connection.sendall(notes_http.raw(notes_http.call(NOTE), token="unknown"))
+        answer = b""
+        while part := connection.recv(4096):
+            answer += part
+        check(answer.startswith(b"HTTP/1.1 401"), "401, then the end", answer)
+        connection.close()
+
+
+def callers_have_a_limit(server: str) -> None:
+    """More callers than the limit wait; whoever finds a place in time is not lost."""
+    with serving(server) as notes:
+        whole = notes_http.raw(notes_http.call(NOTE))
+        held = []
+        for _ in range(512):
+            connection = notes_http.open_socket(notes.port)
+            connection.settimeout(60)
+            # The head has the token; the rest of the body never comes.
+            connection.sendall(whole[:-10])
+            held.append(connection)
         late = notes_http.open_socket(notes.port)
-        late.sendall(notes_http.raw(notes_http.call(NOTE)))
+        late.sendall(whole)
         late.settimeout(1)
         try:
             answer = late.recv(1)
@@ -267,7 +309,9 @@ def main() -> None:
         requests_have_limits,
         other_host_names_are_answered_if_they_are_allowed,
         a_client_that_sends_nothing_is_cut,
-        connections_have_a_limit,
+        connections_without_a_token_keep_nobody_out,
+        a_refused_connection_ends,
+        callers_have_a_limit,
         an_orderly_end_answers_what_has_begun,
     ):
         test(server)

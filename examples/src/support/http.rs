@@ -1,12 +1,17 @@
 //! Streamable HTTP: authentication, limits and an orderly end around the MCP server.
 
-use std::{future::pending, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     body::Body,
-    extract::{Request, State},
-    http::{HeaderValue, StatusCode, header::WWW_AUTHENTICATE, request::Parts, uri::Authority},
+    extract::{Extension, Request, State},
+    http::{
+        HeaderValue, StatusCode,
+        header::{CONNECTION, WWW_AUTHENTICATE},
+        request::Parts,
+        uri::Authority,
+    },
     middleware::{self, Next},
     response::{IntoResponse, Response},
 };
@@ -26,10 +31,11 @@ use rmcp::{
         StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
     },
 };
-use tokio::{net::TcpListener, sync::Semaphore};
+use tokio::net::TcpListener;
 
 use super::{
     Outcome,
+    admission::{Admission, Entrant},
     tokens::{Tokens, TokensError},
 };
 
@@ -92,8 +98,16 @@ pub struct Limits {
     pub body: usize,
     /// How long a client may take to send its headers, and then its body.
     pub reading: Duration,
-    /// Connections at a time; more wait to be accepted.
+    /// Connections at a time whose requests have a valid token; more wait for a place.
     pub connections: usize,
+    /// Connections at a time that have sent no valid token yet; if more come, the oldest is
+    /// closed, or waited for if it is too new.
+    pub strangers: usize,
+    /// For how long a connection without a valid token is not closed for a newer one.
+    pub spared: Duration,
+    /// How long a client may take to send a valid token, and how long one that has sent it
+    /// waits for a place.
+    pub entering: Duration,
     /// How long answers may take once the server has been told to end.
     pub ending: Duration,
 }
@@ -105,6 +119,9 @@ impl Default for Limits {
             body: 256 * 1024,
             reading: Duration::from_secs(10),
             connections: 512,
+            strangers: 256,
+            spared: Duration::from_millis(250),
+            entering: Duration::from_secs(5),
             ending: Duration::from_secs(40),
         }
     }
@@ -182,7 +199,7 @@ impl Server {
             config,
             limits,
         } = self;
-        let connections = Arc::new(Semaphore::new(limits.connections));
+        let admission = Admission::new(limits);
         let graceful = GracefulShutdown::new();
         let mut protocol = http1::Builder::new();
         protocol
@@ -192,18 +209,15 @@ impl Server {
         let mut end = std::pin::pin!(end);
         loop {
             let accept = async {
-                let Ok(permit) = Arc::clone(&connections).acquire_owned().await else {
-                    // Nobody closes the semaphore.
-                    return pending().await;
-                };
-                (listener.accept().await, permit)
+                let accepted = listener.accept().await?;
+                Ok::<_, std::io::Error>((accepted, admission.enter().await))
             };
-            let (accepted, permit) = tokio::select! {
+            let accepted = tokio::select! {
                 accepted = accept => accepted,
                 () = &mut end => break,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, entrant) = match accepted {
+                Ok(((stream, _), entrant)) => (stream, entrant),
                 Err(error) => {
                     // The client has gone, or no file descriptor is left until one ends.
                     tracing::warn!(%error, "a connection can't be accepted");
@@ -211,14 +225,19 @@ impl Server {
                     continue;
                 }
             };
-            let service = TowerToHyperService::new(endpoint.clone());
+            let endpoint = endpoint.clone().layer(Extension(Arc::clone(&entrant)));
+            let service = TowerToHyperService::new(endpoint);
             let connection = protocol.serve_connection(TokioIo::new(stream), service);
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection ended early");
+                tokio::select! {
+                    ended = connection => if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection ended early");
+                    },
+                    () = entrant.turned_away() => {
+                        tracing::debug!("a connection without a valid token was closed");
+                    }
                 }
-                drop(permit);
             });
         }
         drop(listener);
@@ -233,16 +252,22 @@ impl Server {
     }
 }
 
-/// Lets a request pass that a token identifies; any other touches nothing.
+/// Lets a request pass that a token identifies; any other touches nothing, and its connection
+/// ends, so that it doesn't keep a caller's place.
 async fn authenticate(
     State((tokens, limits)): State<(Tokens, Limits)>,
+    Extension(entrant): Extension<Arc<Entrant>>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let refusal = match tokens.caller(request.headers()) {
+    let mut refusal = match tokens.caller(request.headers()) {
         Ok(Some(caller)) => {
-            request.extensions_mut().insert(caller);
-            return next.run(request).await;
+            if entrant.admit().await {
+                request.extensions_mut().insert(caller);
+                return next.run(request).await;
+            }
+            tracing::warn!("a caller found no place among the connections");
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
         }
         Ok(None) => {
             let challenge = HeaderValue::from_static("Bearer");
@@ -254,6 +279,8 @@ async fn authenticate(
         }
     };
     discard(request.into_body(), limits).await;
+    let close = HeaderValue::from_static("close");
+    refusal.headers_mut().insert(CONNECTION, close);
     refusal
 }
 

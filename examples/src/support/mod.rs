@@ -1,6 +1,7 @@
 //! What the examples share: how they start and end, who calls, the server on standard input and output and the one
 //! over HTTP, a client that speaks to such a server, and a clock that is ahead.
 
+mod admission;
 pub mod client;
 pub mod clock;
 pub mod http;

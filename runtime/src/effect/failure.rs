@@ -1,12 +1,8 @@
 //! What a handler says when it could not do what was asked.
 
-use std::{
-    borrow::Cow,
-    error::Error,
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-};
+use std::{borrow::Cow, error::Error, fmt, sync::Arc};
+
+use crate::panics::caught;
 
 use crate::finite::Unwritable;
 
@@ -122,7 +118,7 @@ impl FailureObserver {
         let Some(observe) = &self.0 else {
             return;
         };
-        if catch_unwind(AssertUnwindSafe(|| observe(tool, error))).is_err() {
+        if caught(|| observe(tool, error)).is_err() {
             tracing::error!(tool, "the application's `on_failure` panicked");
         }
     }

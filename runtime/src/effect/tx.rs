@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     effect::{
-        external::attempt::Attempt,
+        external::{attempt::Attempt, outbox::Enqueuer},
         failure::Failure,
         transactional::{RunError, TransactionalCall},
     },
@@ -84,12 +84,13 @@ impl Tx {
     /// worker has it carried out afterwards, under its own identity. A replay of this call
     /// enqueues nothing.
     ///
-    /// The tool's authorizer is asked now, for this caller. A `key` that is recorded for the
-    /// same arguments is left as it is; the operation's id is returned in both cases.
+    /// The authorizer of `T`'s own version is asked now, for this caller; if the `key` belongs
+    /// to another version, that one's as well. A `key` that is recorded for the same arguments
+    /// is left as it is; the operation's id is returned in both cases.
     ///
     /// # Errors
     ///
-    /// When `T` is not registered in the toolbox, the authorizer denies, the arguments don't
+    /// When `T` is not registered in the toolbox, an authorizer denies or can't tell, the arguments don't
     /// fit, or the key belongs to other arguments, is expired, or names an operation that has
     /// failed or was cancelled: nothing would be dispatched for it.
     pub fn enqueue<T: Tool<Context = Attempt>>(
@@ -98,15 +99,18 @@ impl Tx {
         arguments: &impl serde::Serialize,
     ) -> Result<OperationId, Failure> {
         let declaration = T::declaration();
-        let now = self.transaction.guard.wall();
-        let new = self.call.outbox.prepare(
-            &self.call.caller,
-            (declaration.name, declaration.version),
-            key,
-            arguments,
-            now,
-        )?;
-        crate::store::sqlite::enqueue(&self.transaction, &new)
+        let outbox = &self.call.outbox;
+        let enqueuer = Enqueuer {
+            caller: &self.call.caller,
+            clock: &**self.transaction.guard.clock(),
+            now: self.transaction.guard.wall(),
+            deadline: self.call.deadline,
+        };
+        let operation = (declaration.name, declaration.version);
+        let enqueued = outbox.prepare(enqueuer, operation, key, arguments)?;
+        crate::store::sqlite::enqueue(&self.transaction, &enqueued.new, |recorded| {
+            outbox.may_learn(enqueuer, &enqueued, recorded)
+        })
     }
 
     /// What is left of the call's budget. A statement that runs past it is stopped.

@@ -27,6 +27,7 @@
 //! }
 //! ```
 
+mod identity;
 mod progress;
 mod tasks;
 mod wire;
@@ -111,7 +112,9 @@ impl Adapter {
     /// `identify` reads what the transport has authenticated (for HTTP, the parts of the
     /// request in the context's extensions), never the arguments, a session id or the
     /// client's own words about itself. It is asked on every call; when it fails, the call
-    /// is rejected with `denied` and nothing is touched.
+    /// is rejected with `denied` and nothing is touched. When it panics, or is not done by
+    /// the tool's deadline (for an operation's state, the longest `wait` of the external
+    /// tools), the call may be made again, and the log has an error.
     #[must_use]
     pub fn new<F, Fut>(tools: Toolbox, identify: F) -> Self
     where
@@ -219,7 +222,7 @@ impl Adapter {
                 .meta
                 .client_capabilities()
                 .is_some_and(|declared| declared.supports_tasks());
-        let caller = match (self.identify)(context).await {
+        let caller = match self.caller(tool, context).await {
             Ok(caller) => caller,
             Err(unidentified) => {
                 let rejection = match unidentified {

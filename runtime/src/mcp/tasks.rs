@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use super::{Adapter, Unidentified, wire};
 use crate::{
     clock::Timestamp,
-    reply::{CANCEL_OPERATION, Reply, Status, inspection::rfc3339, rejection::Rejection},
+    reply::{
+        CANCEL_OPERATION, GET_OPERATION, Reply, Status, inspection::rfc3339, rejection::Rejection,
+    },
     request::caller::Caller,
     toolbox::operations::OperationState,
 };
@@ -93,7 +95,8 @@ impl Adapter {
     }
 
     async fn task_caller(&self, context: RequestContext<RoleServer>) -> Result<Caller, ErrorData> {
-        (self.identify)(context).await.map_err(|error| match error {
+        let identified = self.caller(GET_OPERATION, context).await;
+        identified.map_err(|error| match error {
             Unidentified::Refused => ErrorData::invalid_request(error.to_string(), None),
             Unidentified::Unavailable => ErrorData::internal_error(error.to_string(), None),
         })

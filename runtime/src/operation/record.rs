@@ -11,7 +11,7 @@ use crate::{
         identity::Identity,
         state::Operation,
     },
-    request::arguments::fingerprint::Fingerprint,
+    request::{arguments::fingerprint::Fingerprint, tags::Tags},
 };
 
 /// An external operation as it is recorded.
@@ -27,6 +27,8 @@ pub(crate) struct Record {
     pub(crate) operation: Operation,
     /// The normalized arguments as JSON, for as long as an attempt may need them.
     pub(crate) request: Option<Box<str>>,
+    /// What the authorizer gave at the acceptance; `None` if that was before tags were kept.
+    pub(crate) tags: Option<Tags>,
     pub(crate) first_attempt_at: Option<Timestamp>,
     /// The latest time that was recorded of it.
     pub(crate) latest_at: Timestamp,
@@ -99,6 +101,7 @@ pub(crate) struct NewOperation {
     pub(crate) contract_id: i64,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) request: Box<str>,
+    pub(crate) tags: Tags,
     pub(crate) operation_id: OperationId,
     pub(crate) operation: Operation,
     pub(crate) accepted_at: Timestamp,

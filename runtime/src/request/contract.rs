@@ -15,6 +15,9 @@ use crate::request::{
 /// The form of [`Contract::json`]; another one takes another number.
 const FORMAT: u32 = 1;
 
+/// The member that holds the arguments' schema.
+const ARGUMENTS: &str = "arguments";
+
 /// The member that says where the effect is, if not in the database.
 const EFFECT: &str = "effect";
 const EXTERNAL: &str = "external";
@@ -53,7 +56,7 @@ impl Contract {
     ) -> Self {
         let mut json = json!({
             "format": FORMAT,
-            "arguments": stored_form(Value::Object(arguments.clone())),
+            ARGUMENTS: stored_form(Value::Object(arguments.clone())),
             "result": stored_form(result.clone()),
         });
         // A transactional one says nothing, as all did before there were others.
@@ -135,27 +138,33 @@ fn one_spelling(number: Number) -> Number {
     }
 }
 
-/// What changed between the `stored` contract and the `current` one that a version may
-/// not change in place, one sentence each; empty if only optional arguments were added.
+/// The contract that the ledger keeps once a build with the `current` one has started: the
+/// widest, with every optional argument that any build had. `None` if that is the `stored`
+/// one already, as for a build that lacks some of them.
 ///
-/// An optional argument may be added because a request without it keeps its meaning and
-/// its fingerprint: a member that is absent or repeats its default is left out of the
-/// canonical form. The same holds for an optional member of a nested object that is
-/// closed, as no old request can have used its name for something else, unless that
-/// changes a default around it. Inside `oneOf` and `anyOf` nothing may change: a new
-/// member could make an old value fit two branches, and be canonicalized otherwise.
-pub(crate) fn breaking_changes(stored: &Value, current: &Value) -> Vec<String> {
+/// An optional argument may be added or left out because a request without it keeps its
+/// meaning and its fingerprint: a member that is absent or repeats its default is left out
+/// of the canonical form. What a build doesn't know it refuses, as the object is closed, so
+/// none of its requests can use the name for something else. The same holds for an optional
+/// member of a nested object that is closed, unless that changes a default around it.
+/// Inside `oneOf` and `anyOf` nothing may change: another member could make an old value fit
+/// two branches, and be canonicalized otherwise.
+///
+/// # Errors
+///
+/// What else tells the two apart, one sentence each.
+pub(crate) fn widen(stored: &Value, current: &Value) -> Result<Option<Value>, Vec<String>> {
     if stored.get("format") != Some(&Value::from(FORMAT)) {
-        return vec![
+        return Err(vec![
             "the stored contract has a format that this version of idempotent-tool doesn't know"
                 .to_owned(),
-        ];
+        ]);
     }
     let stored = sorted(stored.clone());
     let mut changes = Vec::new();
-    compare(
-        part(&stored, "arguments"),
-        part(current, "arguments"),
+    let arguments = merge(
+        part(&stored, ARGUMENTS),
+        part(current, ARGUMENTS),
         "",
         &mut changes,
     );
@@ -170,22 +179,33 @@ pub(crate) fn breaking_changes(stored: &Value, current: &Value) -> Vec<String> {
         };
         changes.push(format!("its effect is now {now}"));
     }
-    changes
+    if !changes.is_empty() {
+        return Err(changes);
+    }
+    if arguments == *part(&stored, ARGUMENTS) {
+        return Ok(None);
+    }
+    let mut widest = stored;
+    widest[ARGUMENTS] = arguments;
+    Ok(Some(sorted(widest)))
 }
 
 fn part<'a>(contract: &'a Value, name: &str) -> &'a Value {
     contract.get(name).unwrap_or(&Value::Null)
 }
 
-fn compare(stored: &Value, current: &Value, path: &str, changes: &mut Vec<String>) {
+/// The stored schema with the optional members that the current one adds; notes in `changes`
+/// what a version may not change.
+fn merge(stored: &Value, current: &Value, path: &str, changes: &mut Vec<String>) -> Value {
     if stored == current {
-        return;
+        return stored.clone();
     }
     let (Value::Object(old), Value::Object(new)) = (stored, current) else {
         changes.push(format!("{} changed its schema", name(path)));
-        return;
+        return stored.clone();
     };
     let plain = Shape::of(old) == Shape::Plain && Shape::of(new) == Shape::Plain;
+    let mut widest = old.clone();
     let keywords: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     for keyword in keywords {
         let (was, is) = (old.get(keyword), new.get(keyword));
@@ -194,60 +214,85 @@ fn compare(stored: &Value, current: &Value, path: &str, changes: &mut Vec<String
         }
         match (keyword.as_str(), was, is) {
             ("properties" | "required", ..) if plain => {}
+            // Compared below, by what it means under the schema of all members.
+            ("default", Some(_), Some(_)) => {}
             ("items" | "additionalProperties", Some(was), Some(is)) if plain => {
-                compare(was, is, &pointer(path, "*"), changes);
+                let merged = merge(was, is, &pointer(path, "*"), changes);
+                widest.insert(keyword.clone(), merged);
             }
             ("prefixItems", Some(Value::Array(was)), Some(Value::Array(is)))
                 if plain && was.len() == is.len() =>
             {
-                for (index, (was, is)) in was.iter().zip(is).enumerate() {
-                    compare(was, is, &pointer(path, &index.to_string()), changes);
-                }
+                let pairs = was.iter().zip(is).enumerate();
+                let merged = pairs.map(|(index, (was, is))| {
+                    merge(was, is, &pointer(path, &index.to_string()), changes)
+                });
+                let merged = merged.collect();
+                widest.insert(keyword.clone(), merged);
             }
-            ("default", Some(was), Some(is)) if same_default(current, was, is) => {}
             (_, was, is) => changes.push(keyword_change(path, keyword, was, is)),
         }
     }
     if plain {
-        compare_members(old, new, path, changes);
+        merge_members(old, new, path, &mut widest, changes);
     }
+    let widest = Value::Object(widest);
+    if let (Some(was), Some(is)) = (old.get("default"), new.get("default"))
+        && was != is
+        && !same_default(&widest, was, is)
+    {
+        changes.push(keyword_change(path, "default", Some(was), Some(is)));
+    }
+    widest
 }
 
-fn compare_members(
+fn merge_members(
     old: &Map<String, Value>,
     new: &Map<String, Value>,
     path: &str,
+    widest: &mut Map<String, Value>,
     changes: &mut Vec<String>,
 ) {
-    let closed = [old, new]
-        .iter()
-        .all(|schema| schema.get("additionalProperties") == Some(&Value::Bool(false)))
-        && old.get("patternProperties").is_none();
-    let (old_members, new_members) = (members(old), members(new));
-    let names: BTreeSet<&String> = old_members.keys().chain(new_members.keys()).collect();
+    let closed = [old, new].iter().all(|schema| {
+        schema.get("additionalProperties") == Some(&Value::Bool(false))
+            && schema.get("patternProperties").is_none()
+    });
+    let (mut merged, new_members) = (members(old), members(new));
+    let names: BTreeSet<String> = merged.keys().chain(new_members.keys()).cloned().collect();
     for member in names {
-        let path = pointer(path, member);
-        let (was_required, is_required) = (requires(old, member), requires(new, member));
-        match (old_members.get(member), new_members.get(member)) {
+        let path = pointer(path, &member);
+        let (was_required, is_required) = (requires(old, &member), requires(new, &member));
+        match (merged.get(&member), new_members.get(&member)) {
             (Some(was), Some(is)) => {
                 if was_required != is_required {
                     let now = if is_required { "required" } else { "optional" };
                     changes.push(format!("{} became {now}", name(&path)));
                 }
-                compare(was, is, &path, changes);
+                let both = merge(was, is, &path, changes);
+                merged.insert(member, both);
             }
-            (Some(_), None) => changes.push(format!("{} was removed", name(&path))),
+            (Some(_), None) if was_required => {
+                changes.push(format!("{} was removed and was required", name(&path)));
+            }
+            (Some(_), None) if !closed => {
+                let place = name(&path);
+                changes.push(format!("{place} was removed where any name is allowed"));
+            }
             (None, _) if is_required => {
                 changes.push(format!("{} was added and is required", name(&path)));
             }
             (None, _) if !closed => {
-                changes.push(format!(
-                    "{} was added where any name was allowed",
-                    name(&path)
-                ));
+                let place = name(&path);
+                changes.push(format!("{place} was added where any name was allowed"));
             }
-            (None, _) => {}
+            (None, Some(is)) => {
+                merged.insert(member, is.clone());
+            }
+            (_, None) => {} // A build without it; the ledger's keeps it.
         }
+    }
+    if !merged.is_empty() {
+        widest.insert("properties".to_owned(), Value::Object(merged));
     }
 }
 
@@ -292,6 +337,7 @@ fn name(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection, option, prelude::*};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
 
@@ -317,7 +363,8 @@ mod tests {
     #[track_caller]
     fn check_json(stored: &Value, current: &Value, expect: &[&str]) {
         let stored = serde_json::from_str(&stored.to_string()).unwrap();
-        assert_eq!(breaking_changes(&stored, current), expect);
+        let changes = widen(&stored, current).err().unwrap_or_default();
+        assert_eq!(changes, expect);
     }
 
     /// Structs in their own modules, so that they can share a name.
@@ -479,6 +526,55 @@ mod tests {
     }
 
     #[test]
+    fn optional_members_of_closed_objects_may_be_left_out() {
+        check::<grown::Arguments, Original>(&[]);
+        let (wide, narrow) = (
+            contract::<grown::Arguments, ()>(),
+            contract::<Original, ()>(),
+        );
+        assert_eq!(widen(&wide, &narrow), Ok(None));
+        let widest = widen(&narrow, &wide).unwrap().unwrap();
+        let color = "/arguments/properties/color/default";
+        assert_eq!(widest.pointer(color), Some(&json!("")));
+        assert_eq!(widen(&widest, &wide), Ok(None));
+        assert_eq!(widen(&widest, &narrow), Ok(None));
+    }
+
+    #[test]
+    fn a_member_of_an_open_object_may_not_come_or_go() {
+        let with = |members: Value, patterns: Value| {
+            let Value::Object(arguments) = json!({
+                "type": "object",
+                "properties": { "open": {
+                    "type": "object", "properties": members,
+                    "additionalProperties": patterns.is_object().then_some(false),
+                    "patternProperties": patterns,
+                } },
+                "additionalProperties": false,
+            }) else {
+                unreachable!()
+            };
+            Contract::new("tool", 1, &arguments, &Value::Null, false).json
+        };
+        for patterns in [Value::Null, json!({ "^b": true })] {
+            let (none, one) = (
+                with(json!({}), patterns.clone()),
+                with(json!({ "b": {} }), patterns),
+            );
+            check_json(
+                &none,
+                &one,
+                &["argument `/open/b` was added where any name was allowed"],
+            );
+            check_json(
+                &one,
+                &none,
+                &["argument `/open/b` was removed where any name is allowed"],
+            );
+        }
+    }
+
+    #[test]
     fn anything_else_is_named() {
         check::<Original, changed::Arguments>(&[
             "argument `/any` gained `type`, `\"string\"`",
@@ -488,7 +584,6 @@ mod tests {
             "argument `/copies` lost `default`, `0`",
             "argument `/copies` changed `format` from `\"uint8\"` to `\"uint16\"`",
             "argument `/copies` changed `maximum` from `255` to `65535`",
-            "argument `/list/*/b` was removed",
             "argument `/needed` was added and is required",
             "argument `/nested` became required",
             r#"argument `/with_default` changed `default` from `{"a":0}` to `{"a":0,"c":7}`"#,
@@ -526,9 +621,8 @@ mod tests {
         assert!(json["arguments"]["properties"]["title"].is_object());
         check::<Named, original::Arguments>(&[
             "argument `/body` was added and is required",
-            "argument `/description` was removed",
             "argument `/list` was added and is required",
-            "argument `/title` was removed",
+            "argument `/title` was removed and was required",
         ]);
     }
 
@@ -558,8 +652,112 @@ mod tests {
         let current = contract::<Original, ()>();
         let mut stored = current.clone();
         stored["format"] = json!(2);
-        let changes = breaking_changes(&stored, &current);
+        let changes = widen(&stored, &current).unwrap_err();
         assert_eq!(changes.len(), 1);
         assert!(changes[0].contains("doesn't know"), "{changes:?}");
+    }
+
+    /// A build: which of the optional members it has, at each of three places.
+    type Build = [[bool; 3]; 3];
+
+    /// Its arguments: an object with optional members, which has another one, and a list of
+    /// such.
+    fn build_of([top, nested, element]: Build) -> CompiledArguments {
+        let object = |has: [bool; 3], mut members: Map<String, Value>| {
+            for (name, has) in ["a", "b", "c"].into_iter().zip(has) {
+                if has {
+                    let schema = match name {
+                        "a" => json!({ "type": "integer", "format": "int64", "default": 1 }),
+                        "b" => json!({ "type": "string" }),
+                        _ => json!({ "type": "number", "default": 0.5 }),
+                    };
+                    members.insert(name.to_owned(), schema);
+                }
+            }
+            json!({ "type": "object", "properties": members, "additionalProperties": false })
+        };
+        let mut inner = object(nested, Map::new());
+        inner["default"] = json!({});
+        let mut members = Map::new();
+        members.insert("inner".to_owned(), inner);
+        let items = object(element, Map::new());
+        let list = json!({ "type": "array", "items": items, "default": [{}] });
+        members.insert("list".to_owned(), list);
+        let schema = schemars::Schema::try_from(object(top, members)).unwrap();
+        CompiledArguments::compile(schema, &[]).unwrap()
+    }
+
+    fn members_of() -> impl Strategy<Value = Map<String, Value>> {
+        let a = option::of((0_i64..3).prop_map(Value::from));
+        let b = option::of("[xy]?".prop_map(Value::from));
+        let c = option::of((0_u8..3).prop_map(|half| Value::from(f64::from(half) / 2.0)));
+        (a, b, c).prop_map(|members| {
+            let members: [_; 3] = members.into();
+            let named = ["a", "b", "c"].into_iter().zip(members);
+            named
+                .filter_map(|(name, value)| Some((name.to_owned(), value?)))
+                .collect()
+        })
+    }
+
+    fn request() -> impl Strategy<Value = Map<String, Value>> {
+        let list = option::of(collection::vec(members_of(), 0..3));
+        (members_of(), option::of(members_of()), list).prop_map(|(mut top, inner, list)| {
+            top.extend(inner.map(|inner| ("inner".to_owned(), inner.into())));
+            top.extend(list.map(|list| ("list".to_owned(), list.into())));
+            top
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// In whichever order builds start, the ledger comes to keep what all of them have;
+        /// and a request that two of them take is one request for both.
+        #[test]
+        fn builds_agree_whatever_they_lack(
+            builds in collection::vec(any::<Build>(), 1..6),
+            one in request(),
+            other in request(),
+        ) {
+            let contract = |arguments: &CompiledArguments| {
+                Contract::new("tool", 1, arguments.schema(), &Value::Null, false).json
+            };
+            let mut union = Build::default();
+            for build in &builds {
+                for (place, has) in union.iter_mut().flatten().zip(build.iter().flatten()) {
+                    *place |= has;
+                }
+            }
+            let builds: Vec<_> = builds.into_iter().map(build_of).collect();
+            let mut kept = contract(&builds[0]);
+            for build in builds.iter().chain(&builds) {
+                if let Some(widest) = widen(&kept, &contract(build)).unwrap() {
+                    kept = widest;
+                }
+            }
+            let widest = build_of(union);
+            prop_assert_eq!(&kept, &contract(&widest));
+
+            let (one, other) = (&one, &other);
+            for first in builds.iter().chain([&widest]) {
+                for second in builds.iter().chain([&widest]) {
+                    let fingerprint = |build: &CompiledArguments, request| {
+                        build.prepare(request).ok().map(|prepared| prepared.fingerprint)
+                    };
+                    let (Some(one_first), Some(other_second)) =
+                        (fingerprint(first, one), fingerprint(second, other))
+                    else {
+                        continue;
+                    };
+                    if let Some(one_second) = fingerprint(second, one) {
+                        prop_assert_eq!(one_first, one_second);
+                    }
+                    // What is one request for two builds is one for the widest.
+                    let same = fingerprint(&widest, one) == fingerprint(&widest, other);
+                    prop_assert_eq!(one_first == other_second, same);
+                }
+            }
+        }
     }
 }

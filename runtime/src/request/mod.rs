@@ -8,3 +8,4 @@ pub(crate) mod contract;
 pub(crate) mod json_schema;
 pub(crate) mod key;
 pub(crate) mod scope;
+pub(crate) mod tags;

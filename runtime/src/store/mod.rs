@@ -43,6 +43,11 @@ pub(crate) enum Wait {
     Blocking,
 }
 
+/// Compares the contract that the ledger keeps of a version with a build's: what the ledger
+/// is to keep from now on, if that is something else, or why the build may not start.
+pub(crate) type CheckContract<'a> = dyn Fn(&serde_json::Value, &Contract) -> Result<Option<serde_json::Value>, crate::BuildError>
+    + 'a;
+
 /// A store as the toolbox drives it.
 pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// The clock that the store was opened with.
@@ -50,12 +55,12 @@ pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
 
     /// Records the contracts in one transaction and returns their rows' ids, in order.
     ///
-    /// `check` is given the stored form of each contract that the ledger knows and the
-    /// current one; its error leaves the ledger as it was.
+    /// `check` is asked about each contract that the ledger knows already; its error leaves
+    /// the ledger as it was.
     fn register(
         &self,
         contracts: &[Contract],
-        check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), crate::BuildError>,
+        check: &CheckContract<'_>,
     ) -> Result<Vec<i64>, crate::BuildError>;
 
     /// Refuses a call that this thread makes from inside a handler: it would wait for itself.

@@ -40,7 +40,7 @@ use crate::{
         authorize::{Access, Asked, Authorizer},
         caller::Caller,
         carrier::KeyPlace,
-        contract::{Contract, breaking_changes},
+        contract::{Contract, widen},
     },
     store::{Backend, Store, StoreHandle},
     tool::{
@@ -100,11 +100,15 @@ impl<S: Store> ToolboxBuilder<S> {
         }
     }
 
-    /// Names who may do what. Asked once for every call, replays included, before
-    /// anything is observed of the ledger; a tool's own `authorize = path` is asked instead.
+    /// Names who may do what. Asked for every call, replays included, before anything is
+    /// observed of the ledger; a tool's own `authorize = path` is asked instead, and each
+    /// version of a tool has its own. A call whose key turns out to belong to another version
+    /// is asked about once more, for that version, before anything is told of it.
     ///
     /// `authorize` sees the arguments as they came, not yet validated. It must not block
-    /// for long: load what it needs into the [`Caller`] beforehand.
+    /// for long: load what it needs into the [`Caller`] beforehand. If it panics, or answers
+    /// after the tool's deadline (of an inspection, its `wait`), nothing is done: the call is
+    /// `denied`, may be made again, and the log has an error.
     pub fn authorize(
         mut self,
         authorize: impl Fn(&Caller, &Asked<'_>) -> Access + Send + Sync + 'static,
@@ -282,7 +286,8 @@ fn open(
     let mut outbox = Outbox::default();
     let mut tools = Vec::new();
     for group in groups.values() {
-        for version in group.older.iter().chain([&group.highest]) {
+        for version in group.versions() {
+            outbox.add_authorizer(&group.name, version.number, version.authorizer.clone());
             let Kind::External(tool) = &version.kind else {
                 continue;
             };
@@ -290,7 +295,6 @@ fn open(
             outbox.add(Destination {
                 tool: Arc::clone(tool),
                 arguments: Arc::clone(&version.arguments),
-                authorizer: group.authorizer.clone(),
             });
         }
     }
@@ -396,27 +400,24 @@ fn compile(
         }
     }
     if authorizer.is_none() {
-        // The highest version's authorizer decides, since a call names no version.
-        for (name, versions) in &by_name {
-            let highest = versions.last_key_value();
-            if highest.is_some_and(|(_, tool)| tool.declaration.authorize.is_none()) {
-                problems.push(BuildError::MissingAuthorizer {
-                    tool: (*name).into(),
-                });
-            }
-        }
+        // Of each version, since the recorded one's is asked as well as the one called.
+        let versions = by_name.values().flat_map(BTreeMap::values);
+        let declarations = versions.map(|tool| tool.declaration);
+        problems.extend(declarations.filter_map(|declaration| {
+            let missing = declaration.authorize.is_none();
+            missing.then(|| missing_authorizer(&declaration))
+        }));
     }
     BuildError::of(problems)?;
     Ok(by_name)
 }
 
-fn check_contract(stored: &Value, current: &Contract) -> Result<(), BuildError> {
-    let changes = breaking_changes(stored, &current.json);
-    if changes.is_empty() {
-        return Ok(());
-    }
-    let operation = format!("{}:v{}", current.tool, current.version);
-    Err(BuildError::ContractChanged { operation, changes })
+/// The contract that the ledger is to keep from now on, if it isn't the stored one.
+fn check_contract(stored: &Value, current: &Contract) -> Result<Option<Value>, BuildError> {
+    widen(stored, &current.json).map_err(|changes| BuildError::ContractChanged {
+        operation: format!("{}:v{}", current.tool, current.version),
+        changes,
+    })
 }
 
 /// The versions of one operation, ascending, with the ids of their contracts.
@@ -436,17 +437,12 @@ fn group(
     };
 
     let declaration = highest.declaration;
-    let own = declaration.authorize.map(Authorizer::new);
-    let Some(authorizer) = own.or_else(|| authorizer.cloned()) else {
-        return Err(BuildError::MissingAuthorizer { tool: name.into() });
-    };
     let unfit = |error: SchemaError| BuildError::Schema {
         operation: declaration.operation(),
         message: error.to_string(),
     };
     let name = Arc::<str>::from(name);
     Ok(Some(Group {
-        authorizer,
         reply: ReplyCheck::compile(&output_schema).map_err(unfit)?,
         description: ToolDescription {
             name: name.to_string(),
@@ -465,18 +461,35 @@ fn group(
             output_schema,
             annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
         },
-        highest: version(&name, highest, contract_id)?,
+        highest: version(&name, highest, contract_id, authorizer)?,
         older: versions
             .into_iter()
-            .map(|(tool, id)| version(&name, tool, id))
+            .map(|(tool, id)| version(&name, tool, id, authorizer))
             .collect::<Result<_, _>>()?,
         name,
     }))
 }
 
-fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version, BuildError> {
+fn missing_authorizer(declaration: &Declaration) -> BuildError {
+    BuildError::MissingAuthorizer {
+        tool: declaration.name.into(),
+        version: declaration.version,
+    }
+}
+
+fn version(
+    name: &Arc<str>,
+    tool: Compiled,
+    contract_id: i64,
+    authorizer: Option<&Authorizer>,
+) -> Result<Version, BuildError> {
     let declaration = tool.declaration;
+    let own = declaration.authorize.map(Authorizer::new);
+    let authorizer = own
+        .or_else(|| authorizer.cloned())
+        .ok_or_else(|| missing_authorizer(&declaration))?;
     let max_result = usize::try_from(declaration.max_result).unwrap_or(usize::MAX);
+    let arguments = Arc::new(tool.arguments);
     let kind = match (tool.effect, declaration.external) {
         (Effect::Transactional(effect), None) => Kind::Transactional(Arc::new(TransactionalTool {
             version: declaration.version,
@@ -488,7 +501,7 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
             result: tool.result,
         })),
         (Effect::External(handler), Some(declared)) => Kind::External(Arc::new(ExternalTool {
-            instruction: instruction(declared.recovery, &tool.arguments).map_err(|unknown| {
+            instruction: instruction(declared.recovery, &arguments).map_err(|unknown| {
                 BuildError::UnknownPlaceholder {
                     operation: declaration.operation(),
                     name: unknown.into(),
@@ -502,6 +515,7 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
             deadline: declaration.deadline,
             max_result,
             handler,
+            arguments: Arc::clone(&arguments),
             result: tool.result,
             declared,
         })),
@@ -513,7 +527,8 @@ fn version(name: &Arc<str>, tool: Compiled, contract_id: i64) -> Result<Version,
     };
     Ok(Version {
         number: declaration.version,
-        arguments: Arc::new(tool.arguments),
+        authorizer,
+        arguments,
         deadline: declaration.deadline,
         kind,
     })

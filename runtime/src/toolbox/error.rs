@@ -8,14 +8,16 @@ use crate::store::StoreError;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A tool has no authorizer, and the toolbox has none either.
+    /// A version of a tool has no authorizer, and the toolbox has none either.
     #[error(
-        "the tool `{tool}` has no authorizer; give the toolbox one with `.authorize(..)`, name one in the attribute with `authorize = path`, or open all tools to every caller with `.without_authorization()`"
+        "version {version} of the tool `{tool}` has no authorizer; give the toolbox one with `.authorize(..)`, name one in the attribute with `authorize = path`, or open all tools to every caller with `.without_authorization()`"
     )]
     #[non_exhaustive]
     MissingAuthorizer {
         /// The tool's name.
         tool: String,
+        /// Its version, the N of `name:vN`.
+        version: u32,
     },
     /// The same operation and version was registered twice.
     #[error("`{operation}` is registered twice; give the second one another version or remove it")]

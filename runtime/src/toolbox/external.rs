@@ -12,7 +12,7 @@ use super::{
 use crate::{
     effect::external::{
         budget::Budget,
-        decide::{Seen, Terms, may_run_again},
+        decide::{Seen, Terms, is_held, may_run_again},
         decided::{Undecided, decide_on},
         executor::Executor,
         resolution::{Finding, Resolution, ResolveError},
@@ -29,9 +29,9 @@ use crate::{
     reply::{CANCEL_OPERATION, GET_OPERATION, Reply, inspection::Inspection, rejection::Rejection},
     request::{
         arguments::{InvalidArgument, InvalidArguments, Prepared, as_object},
-        authorize::{Access, Asked},
         caller::Caller,
         json_schema::pointer,
+        tags::Tags,
     },
 };
 
@@ -43,6 +43,8 @@ pub(super) struct ExternalCall<'a> {
     pub(super) caller: &'a Caller,
     /// When it began, on the monotonic clock.
     pub(super) started: Duration,
+    /// When the budget of the version asked for ends, on that clock.
+    pub(super) deadline: Duration,
 }
 
 impl Inner {
@@ -59,6 +61,7 @@ impl Inner {
         identity: Identity,
         arguments: &Map<String, Value>,
         prepared: Prepared,
+        tags: Tags,
         call: ExternalCall<'_>,
     ) -> Result<Reply, Rejection> {
         let executor = self.executor()?;
@@ -80,6 +83,7 @@ impl Inner {
             accepted_at: now,
             run_until: now.plus(tool.deadline),
             due_at: None,
+            tags,
         };
         let deadline = call.started.saturating_add(tool.deadline);
         let accepted = self.backend.accept(new, deadline).await;
@@ -110,6 +114,7 @@ impl Inner {
         let Some(record) = record else {
             return Err(Rejection::KeyExpired); // It was pruned since it was found.
         };
+        self.may_learn(group, asked, record.version, arguments, &call)?;
         if record
             .ends
             .is_some_and(|ends| ends.expires_at <= executor.now())
@@ -163,15 +168,7 @@ impl Inner {
             };
             executor.observe(&record);
             let alone = changes.is_none() && !executor.has_run(operation_id);
-            let held = match record.operation.state {
-                State::Attempting | State::Between | State::CancelRequested => true,
-                State::Accepted
-                | State::OutcomeUnknown
-                | State::Succeeded
-                | State::Failed(_)
-                | State::Cancelled => false,
-            };
-            if held
+            if is_held(record.operation.state)
                 && worker::is_abandoned(executor, &record)
                 && let Some(now) = expire(executor, tool, &record).await
             {
@@ -270,6 +267,7 @@ impl Inner {
         id: Option<OperationId>,
         to_cancel: bool,
     ) -> Result<(Record, Arc<ExternalTool>), Rejection> {
+        let started = executor.clock().monotonic();
         let id = id.ok_or(Rejection::NoSuchOperation)?;
         let record = self.backend.load(id).await.map_err(storage)?;
         let record = record.ok_or(Rejection::NoSuchOperation)?;
@@ -281,23 +279,9 @@ impl Inner {
         let (Some(group), Some(tool)) = (group, tool) else {
             return Err(Rejection::NoSuchOperation);
         };
-        let (tool_name, operation_id) = (&*group.name, &id);
-        let asked = if to_cancel {
-            Asked::Cancel {
-                tool: tool_name,
-                operation_id,
-            }
-        } else {
-            Asked::Inspect {
-                tool: tool_name,
-                operation_id,
-            }
-        };
-        match group.authorizer.ask(caller, &asked) {
-            Access::Allowed => Ok((record, Arc::clone(tool))),
-            Access::Denied => Err(Rejection::NoSuchOperation),
-            Access::Unavailable => Err(Rejection::AuthorizationUnavailable),
-        }
+        let deadline = started.saturating_add(tool.declared.wait);
+        self.may_reach(group, &record, caller, to_cancel, deadline)?;
+        Ok((record, Arc::clone(tool)))
     }
 
     pub(super) fn executor(&self) -> Result<&Arc<Executor>, Rejection> {

@@ -5,6 +5,7 @@ mod error;
 mod external;
 #[cfg(feature = "rmcp")]
 pub(crate) mod operations;
+mod permission;
 mod registered;
 mod typed;
 
@@ -45,7 +46,6 @@ use crate::{
     reply::{Reply, describe::ToolDescription, rejection::Rejection, validate::ReplyCheck},
     request::{
         arguments::{InvalidArguments, as_object, fingerprint::Fingerprint},
-        authorize::{Access, Asked},
         caller::Caller,
         carrier::{CarriedKeys, KeyPlace},
         key::IdempotencyKey,
@@ -108,10 +108,6 @@ impl Toolbox {
     /// a call that has not begun; one that has begun commits, and the same key replays it.
     ///
     /// It needs no particular runtime: the store ends the wait at the tool's deadline.
-    ///
-    /// # Panics
-    ///
-    /// When the authorizer panics. Nothing is written then.
     pub async fn call(&self, caller: &Caller, tool: &str, arguments: Value) -> Reply {
         self.inner
             .call(caller, tool, Input::whole(arguments), Wait::Async)
@@ -122,10 +118,6 @@ impl Toolbox {
     ///
     /// For adapters and hosts; a key among the arguments must then be the same one. See
     /// [`call`](Self::call).
-    ///
-    /// # Panics
-    ///
-    /// When the authorizer panics. Nothing is written then.
     pub async fn call_carrying(
         &self,
         caller: &Caller,
@@ -227,8 +219,9 @@ impl Inner {
 
     /// The way of one call: key, authorizer, look-up, version, arguments, decision, effect.
     ///
-    /// The authorizer is asked before anything is observed of the ledger. A first call is
-    /// not looked up on its own: the transaction that executes it does that.
+    /// The authorizer is asked before anything is observed of the ledger, and that of the
+    /// recorded version before anything is told of it. A first call is not looked up on its
+    /// own: the transaction that executes it does that.
     async fn answer(
         &self,
         group: &Group,
@@ -238,17 +231,8 @@ impl Inner {
     ) -> Result<Reply, Rejection> {
         let started = self.backend.clock().monotonic();
         let (key, arguments, asked) = open(group, self.key_place, input)?;
-        match group.authorizer.ask(
-            caller,
-            &Asked::Call {
-                tool: &group.name,
-                arguments: &arguments,
-            },
-        ) {
-            Access::Allowed => (),
-            Access::Denied => return Err(Rejection::Denied),
-            Access::Unavailable => return Err(Rejection::AuthorizationUnavailable),
-        }
+        let deadline = started.saturating_add(asked.deadline);
+        let tags = self.may_call(group, asked, caller, &arguments, deadline)?;
 
         let identity = Identity::new(caller.scope(), &group.name, key);
         let prepared = asked.arguments.prepare(&arguments);
@@ -258,7 +242,11 @@ impl Inner {
         } else {
             None
         };
-        let external = ExternalCall { caller, started };
+        let external = ExternalCall {
+            caller,
+            started,
+            deadline,
+        };
         if let Some(stored) = recorded {
             let fingerprint = prepared.map(|prepared| prepared.fingerprint);
             // The rare ways are boxed: they would make every waiting call as large as theirs.
@@ -270,8 +258,9 @@ impl Inner {
         let tool = match &asked.kind {
             Kind::Transactional(tool) => tool,
             Kind::External(tool) => {
-                let operation = self
-                    .call_external(group, asked, tool, identity, &arguments, prepared, external);
+                let operation = self.call_external(
+                    group, asked, tool, identity, &arguments, prepared, tags, external,
+                );
                 return Box::pin(operation).await;
             }
         };
@@ -285,7 +274,7 @@ impl Inner {
             arguments: prepared.arguments,
             fingerprint,
             state: Arc::clone(&self.state),
-            deadline: started.saturating_add(asked.deadline),
+            deadline,
             span: tracing::Span::current(),
         };
         match self.backend.execute(call, wait).await {
@@ -336,6 +325,11 @@ impl Inner {
         stored: Stored,
         call: ExternalCall<'a>,
     ) -> BoxFuture<'a, Result<Reply, Rejection>> {
+        if let Stored::Receipt(receipt) = &stored
+            && let Err(refused) = self.may_learn(group, asked, receipt.version, arguments, &call)
+        {
+            return Box::pin(future::ready(Err(refused)));
+        }
         let now = Timestamp::now(&**self.backend.clock());
         let receipt = match recall(stored, now) {
             Known::Compare(receipt) => receipt,

@@ -1,8 +1,13 @@
 //! What an adapter may know of an external operation, beside the toolbox's own tools.
 
-use super::Toolbox;
+use std::time::Duration;
+
+use super::{
+    Toolbox,
+    registered::{Group, Kind},
+};
 use crate::{
-    clock::Timestamp,
+    clock::{Clock, Timestamp},
     effect::external::view,
     reply::{Reply, rejection::Rejection},
     request::caller::Caller,
@@ -18,10 +23,34 @@ pub(crate) struct OperationState {
 }
 
 impl Toolbox {
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &**self.inner.backend.clock()
+    }
+
+    /// How long the caller of `tool` may be kept waiting: the tool's deadline. Of the toolbox's
+    /// own tools, before it is known whose operation is meant, the longest `wait` of any.
+    pub(crate) fn patience(&self, tool: &str) -> Duration {
+        match self.inner.groups.get(tool) {
+            Some(group) => group.highest.deadline,
+            None => self.longest_wait(),
+        }
+    }
+
+    fn longest_wait(&self) -> Duration {
+        let groups = self.inner.groups.values();
+        let waits = groups
+            .flat_map(Group::versions)
+            .map(|version| match &version.kind {
+                Kind::External(tool) => tool.declared.wait,
+                Kind::Transactional(_) => Duration::ZERO,
+            });
+        waits.max().unwrap_or_default()
+    }
+
     /// Whether a call of `tool` may have an effect outside the database.
     pub(crate) fn is_external(&self, tool: &str) -> bool {
         let group = self.inner.groups.get(tool);
-        group.is_some_and(super::registered::Group::is_external)
+        group.is_some_and(Group::is_external)
     }
 
     /// The operation with this id, if `caller` may inspect it.

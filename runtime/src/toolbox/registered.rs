@@ -16,8 +16,6 @@ use crate::{
 /// All registered versions of one operation.
 pub(super) struct Group {
     pub(super) name: Arc<str>,
-    /// The highest version's own, or the toolbox's: a call names no version.
-    pub(super) authorizer: Authorizer,
     pub(super) description: ToolDescription,
     pub(super) reply: ReplyCheck,
     pub(super) highest: Version,
@@ -27,6 +25,8 @@ pub(super) struct Group {
 /// One version: `name:vNUMBER`.
 pub(super) struct Version {
     pub(super) number: u32,
+    /// Its own, or the toolbox's.
+    pub(super) authorizer: Authorizer,
     pub(super) arguments: Arc<CompiledArguments>,
     pub(super) deadline: Duration,
     pub(super) kind: Kind,
@@ -69,14 +69,16 @@ impl Version {
 impl Group {
     /// Whether a call may have an effect outside the database.
     pub(super) fn is_external(&self) -> bool {
-        std::iter::once(&self.highest)
-            .chain(&self.older)
+        self.versions()
             .any(|version| matches!(version.kind, Kind::External(_)))
     }
 
     pub(super) fn version(&self, number: u32) -> Option<&Version> {
-        std::iter::once(&self.highest)
-            .chain(&self.older)
-            .find(|version| version.number == number)
+        self.versions().find(|version| version.number == number)
+    }
+
+    /// All of them, the highest first.
+    pub(super) fn versions(&self) -> impl Iterator<Item = &Version> {
+        std::iter::once(&self.highest).chain(&self.older)
     }
 }

@@ -72,10 +72,6 @@ impl Toolbox {
     /// # Errors
     ///
     /// When the call did not succeed, or its result is not a `T::Output`.
-    ///
-    /// # Panics
-    ///
-    /// When the authorizer panics. Nothing is written then.
     pub async fn call_typed<T: Tool>(
         &self,
         caller: &Caller,

@@ -331,6 +331,18 @@ pub(crate) fn is_over(record: &Record, now: Timestamp) -> bool {
     }
 }
 
+/// Whether somebody has the operation in hand, as far as its state tells.
+pub(crate) fn is_held(state: State) -> bool {
+    match state {
+        State::Attempting | State::Between | State::CancelRequested => true,
+        State::Accepted
+        | State::OutcomeUnknown
+        | State::Succeeded
+        | State::Failed(_)
+        | State::Cancelled => false,
+    }
+}
+
 /// Growing rests: 1 s, 2 s, 4 s, to an hour.
 fn rest(checks: u32) -> Duration {
     let seconds = 1_u64.checked_shl(checks).unwrap_or(u64::MAX);

@@ -1,12 +1,13 @@
 //! External operations that a transactional handler enqueues: committed with it, dispatched
 //! by the worker, never on replay.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::{
-    clock::Timestamp,
+    clock::{Clock, Timestamp},
     effect::{external::tool::ExternalTool, failure::Failure},
     finite,
     operation::{
@@ -17,9 +18,10 @@ use crate::{
     },
     request::{
         arguments::{CompiledArguments, InvalidArguments, as_object},
-        authorize::{Access, Asked, Authorizer},
+        authorize::{AnswerBy, Asked, Authorizer, Refused},
         caller::Caller,
         key::IdempotencyKey,
+        tags::Tags,
     },
 };
 
@@ -27,13 +29,30 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Outbox {
     tools: BTreeMap<(Arc<str>, u32), Destination>,
+    /// Of all versions: a key that is enqueued may have been used under any of them.
+    authorizers: BTreeMap<(Arc<str>, u32), Authorizer>,
 }
 
 /// One version of a tool that can be enqueued.
 pub(crate) struct Destination {
     pub(crate) tool: Arc<ExternalTool>,
     pub(crate) arguments: Arc<CompiledArguments>,
-    pub(crate) authorizer: Authorizer,
+}
+
+/// Who enqueues, and until when it must be known whether that may be.
+#[derive(Clone, Copy)]
+pub(crate) struct Enqueuer<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) now: Timestamp,
+    /// The end of the handler's own budget, on the monotonic clock.
+    pub(crate) deadline: Duration,
+}
+
+/// An operation to be recorded with the handler's effect, and what was asked for.
+pub(crate) struct Enqueued {
+    pub(crate) new: NewOperation,
+    arguments: Map<String, Value>,
 }
 
 impl Outbox {
@@ -41,6 +60,10 @@ impl Outbox {
         let tool = &destination.tool;
         self.tools
             .insert((Arc::clone(&tool.name), tool.version), destination);
+    }
+
+    pub(crate) fn add_authorizer(&mut self, tool: &Arc<str>, version: u32, its: Authorizer) {
+        self.authorizers.insert((Arc::clone(tool), version), its);
     }
 
     /// What is to be recorded, if the caller may have it done and the arguments fit.
@@ -52,18 +75,18 @@ impl Outbox {
     )]
     pub(crate) fn prepare(
         &self,
-        caller: &Caller,
+        enqueuer: Enqueuer<'_>,
         (name, version): (&str, u32),
         key: &str,
         arguments: &impl Serialize,
-        now: Timestamp,
-    ) -> Result<NewOperation, Failure> {
+    ) -> Result<Enqueued, Failure> {
         let Some(destination) = self.tools.get(&(Arc::from(name), version)) else {
             return Err(Failure::new(
                 "not_registered",
                 format!("`{name}:v{version}` is not registered; register it in the toolbox"),
             ));
         };
+        let tool = &destination.tool;
         let key = IdempotencyKey::new(key)
             .map_err(|error| Failure::new("invalid_key", error.to_string()))?;
         // The paths alone: whoever called the handler may know nothing of these arguments.
@@ -83,27 +106,11 @@ impl Outbox {
             .with_source(error)
         })?;
         let arguments = as_object(arguments).map_err(unfit)?;
-        let asked = Asked::Call {
-            tool: &destination.tool.name,
-            arguments: &arguments,
-        };
-        match destination.authorizer.ask(caller, &asked) {
-            Access::Allowed => (),
-            Access::Denied => {
-                return Err(Failure::new(
-                    "denied",
-                    format!("this caller may not have `{name}` called with these arguments"),
-                ));
-            }
-            Access::Unavailable => {
-                let message = format!("whether this caller may call `{name}` can't be told now");
-                return Err(Failure::new("denied", message).retryable());
-            }
-        }
+        let tags = self.ask(enqueuer, &tool.name, version, &arguments)?;
         let prepared = destination.arguments.prepare(&arguments).map_err(unfit)?;
-        let tool = &destination.tool;
-        Ok(NewOperation {
-            identity: Identity::new(caller.scope(), &tool.name, key),
+        let now = enqueuer.now;
+        let new = NewOperation {
+            identity: Identity::new(enqueuer.caller.scope(), &tool.name, key),
             version,
             contract_id: tool.contract_id,
             fingerprint: prepared.fingerprint,
@@ -113,6 +120,63 @@ impl Outbox {
             accepted_at: now,
             run_until: now.plus(tool.deadline),
             due_at: Some(now),
+            tags,
+        };
+        Ok(Enqueued { new, arguments })
+    }
+
+    /// Whether who may enqueue an operation may also learn of one with the same key that is
+    /// of the version `recorded`, as in a call.
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        allow(dead_code, reason = "only transactions enqueue")
+    )]
+    pub(crate) fn may_learn(
+        &self,
+        enqueuer: Enqueuer<'_>,
+        enqueued: &Enqueued,
+        recorded: u32,
+    ) -> Result<(), Failure> {
+        let new = &enqueued.new;
+        if new.version == recorded {
+            return Ok(());
+        }
+        let tool = &new.identity.tool;
+        self.ask(enqueuer, tool, recorded, &enqueued.arguments)
+            .map(|_: Tags| ())
+    }
+
+    /// Asks a version's authorizer; a version that is not registered has none.
+    fn ask(
+        &self,
+        enqueuer: Enqueuer<'_>,
+        tool: &Arc<str>,
+        version: u32,
+        arguments: &Map<String, Value>,
+    ) -> Result<Tags, Failure> {
+        let Some(authorizer) = self.authorizers.get(&(Arc::clone(tool), version)) else {
+            return Ok(Tags::default());
+        };
+        let asked = Asked::Call {
+            tool,
+            version,
+            arguments,
+        };
+        let by = AnswerBy {
+            clock: enqueuer.clock,
+            deadline: enqueuer.deadline,
+        };
+        let answer = authorizer.ask(enqueuer.caller, &asked, by);
+        answer.map_err(|refused| match refused {
+            Refused::Denied => Failure::new(
+                "denied",
+                format!("this caller may not have `{tool}` called with these arguments"),
+            ),
+            Refused::Unavailable => Failure::new(
+                "denied",
+                format!("whether this caller may call `{tool}` can't be told now"),
+            )
+            .retryable(),
         })
     }
 }

@@ -8,12 +8,15 @@ use crate::{
     effect::{
         external::{
             attempt::AttemptHandler,
+            decided::recorded_arguments,
             instruction::Instruction,
             recovery::{ExternalDeclaration, Recovery},
         },
         failure::Failure,
     },
+    operation::record::Record,
     reply::validate::ResultValidator,
+    request::arguments::CompiledArguments,
 };
 
 /// What one version of an external tool needs to run.
@@ -28,6 +31,7 @@ pub(crate) struct ExternalTool {
     pub(crate) deadline: Duration,
     pub(crate) max_result: usize,
     pub(crate) handler: AttemptHandler,
+    pub(crate) arguments: Arc<CompiledArguments>,
     pub(crate) result: ResultValidator,
     pub(crate) declared: ExternalDeclaration,
     /// What to check while the outcome is unknown.
@@ -37,6 +41,12 @@ pub(crate) struct ExternalTool {
 impl ExternalTool {
     pub(crate) fn recovery(&self) -> Recovery {
         self.declared.recovery.recovery()
+    }
+
+    /// Whether this build can run the operation on what is recorded of it alone. A newer build
+    /// may have recorded arguments that this one doesn't know.
+    pub(crate) fn knows_arguments_of(&self, record: &Record) -> bool {
+        recorded_arguments(record).is_none_or(|recorded| self.arguments.accepts(&recorded))
     }
 
     /// Checks a serialized result: the limit, then the schema.

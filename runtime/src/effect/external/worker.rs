@@ -14,7 +14,7 @@ use crate::{
     clock::Clock,
     effect::external::{
         budget::Budget,
-        decide::{Seen, Terms, is_over},
+        decide::{Seen, Terms, is_held, is_over},
         decided::{Undecided, decide_on, recorded_arguments},
         executor::Executor,
         run::{Plan, Run},
@@ -127,11 +127,18 @@ async fn take_up(executor: &Arc<Executor>, id: OperationId) {
     let Some(tool) = executor.tool(&record.tool, record.version).cloned() else {
         return; // Another process has the tool, or the operation waits for it.
     };
+    // What a newer build recorded waits for one, but a lost attempt is given up here as well.
+    let runs = tool.knows_arguments_of(&record);
+    if !runs && !is_held(record.operation.state) {
+        return;
+    }
     let Some(record) = claim(executor, &tool, record).await else {
         return;
     };
     executor.observe(&record);
-    recover(executor, &tool, record);
+    if runs {
+        recover(executor, &tool, record);
+    }
 }
 
 /// Takes the operation, so that no other worker does at the same time.

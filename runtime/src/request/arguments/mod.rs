@@ -142,6 +142,11 @@ impl CompiledArguments {
         refused.iter().cloned().chain(others).collect()
     }
 
+    /// Whether normalized arguments fit, as those that are recorded did when they came.
+    pub(crate) fn accepts(&self, arguments: &Value) -> bool {
+        self.validator.accepts(arguments)
+    }
+
     /// Canonicalizes and digests arguments that are normalized and validated.
     pub(crate) fn fingerprint(&self, arguments: &Value) -> Fingerprint {
         with_buffer(|canonical| {

@@ -1,11 +1,6 @@
 //! One call inside the open transaction: look-up, handler, receipt.
 
-use std::{
-    any::Any,
-    mem,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Duration,
-};
+use std::time::Duration;
 
 use rusqlite::{ErrorCode, OptionalExtension};
 use serde_json::value::RawValue;
@@ -21,6 +16,7 @@ use crate::{
         id::AttemptId,
         stored::{Receipt, Stored},
     },
+    panics::{Panicked, caught},
     store::{
         StoreError,
         sqlite::{
@@ -235,10 +231,6 @@ fn handle(core: &Core, tx: &Tx) -> Result<Box<RawValue>, RunError> {
     })
 }
 
-/// The closure panicked; its message stays where the panic hook put it.
-#[derive(Debug)]
-pub(super) struct Panicked;
-
 /// Runs application code inside the transaction, with everything refused that would end
 /// it or reach beyond it.
 pub(super) fn restricted<T>(
@@ -251,20 +243,10 @@ pub(super) fn restricted<T>(
     guard.enter(deadline);
     let outcome = {
         let _inside = InHandler::enter();
-        catch_unwind(AssertUnwindSafe(run))
+        caught(run)
     };
     guard.leave();
-    outcome.map_err(|payload| {
-        discard(payload);
-        Panicked
-    })
-}
-
-/// Drops a panic's payload, which may panic again.
-fn discard(payload: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
-        mem::forget(again);
-    }
+    outcome
 }
 
 /// Whether SQLite has rolled the transaction back, or the handler began one of its own

@@ -18,7 +18,7 @@ use crate::{
         state::{Operation, Origin, State},
         stored::Stored,
     },
-    request::arguments::fingerprint::Fingerprint,
+    request::{arguments::fingerprint::Fingerprint, tags::Tags},
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
@@ -42,13 +42,13 @@ const INSERT_OPERATION: &str = "INSERT INTO idempotent_receipts \
      :version, :fingerprint, :never, :never, NULL)";
 
 const INSERT_EXTERNAL: &str = "INSERT INTO idempotent_external (seq, operation_id, state, \
-     origin, cancel, attempts, latest_at, run_until, due_at, checks, request) \
-     VALUES (:seq, :id, :state, :origin, 0, 0, :now, :run_until, :due_at, 0, :request)";
+     origin, cancel, attempts, latest_at, run_until, due_at, checks, request, tags) \
+     VALUES (:seq, :id, :state, :origin, 0, 0, :now, :run_until, :due_at, 0, :request, :tags)";
 
 const LOAD: &str = "SELECT e.seq, s.scope, t.name, o.version, o.fingerprint, o.expires_at, \
      o.forget_at, o.result, e.state, e.origin, e.cancel, e.attempts, e.first_attempt_at, \
      e.latest_at, e.lease_owner, e.lease_began, e.lease_until, e.run_until, e.due_at, e.checks, \
-     e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request \
+     e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request, e.tags \
      FROM idempotent_external AS e \
      JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
      JOIN idempotent_scopes AS s ON s.id = o.scope \
@@ -101,71 +101,105 @@ pub(super) fn accept(
 }
 
 /// Records what a handler enqueues, in the handler's own transaction.
+///
+/// `may_learn` says whether the caller may be told of an operation of the recorded version.
 pub(crate) fn enqueue(
     transaction: &Transaction,
     new: &NewOperation,
+    may_learn: impl FnOnce(u32) -> Result<(), Failure>,
 ) -> Result<OperationId, Failure> {
     let connection = transaction.connection();
     let rowid = connection.last_insert_rowid();
     let found = transaction.guard().outside(|| {
-        let found = accept(connection, new)?;
-        let known = match &found {
-            Some(Stored::External(id)) => load(connection, *id)?
-                .filter(|record| {
-                    record
-                        .ends
-                        .is_none_or(|ends| new.accepted_at < ends.expires_at)
-                })
-                .map(|record| Known {
-                    operation_id: record.operation_id,
-                    is_same: record.version == new.version && record.fingerprint == new.fingerprint,
-                    ended_without_effect: matches!(
-                        record.operation.state,
-                        State::Failed(_) | State::Cancelled
-                    ),
-                }),
-            Some(Stored::Receipt(receipt)) if new.accepted_at < receipt.expires_at => Some(Known {
+        Ok(match accept(connection, new)? {
+            None => Found::Nothing,
+            Some(Stored::Tombstone) => Found::Tombstone,
+            Some(Stored::Receipt(receipt)) => Found::Known(Known {
                 operation_id: receipt.operation_id,
+                version: receipt.version,
+                has_expired: receipt.expires_at <= new.accepted_at,
                 is_same: receipt.version == new.version && receipt.fingerprint == new.fingerprint,
                 ended_without_effect: false,
             }),
-            Some(Stored::Receipt(_) | Stored::Tombstone) | None => None,
-        };
-        Ok::<_, StoreError>((found.is_some(), known))
+            Some(Stored::External(id)) => match load(connection, id)? {
+                Some(record) => Found::Known(Known::of(&record, new)),
+                None => Found::Tombstone,
+            },
+        })
     });
     ffi::set_last_insert(connection, rowid);
     let tool = &new.identity.tool;
-    match found {
-        Ok((false, _)) => Ok(new.operation_id),
-        Ok((true, Some(known))) if !known.is_same => Err(Failure::new(
+    let known = match found {
+        Ok(Found::Nothing) => return Ok(new.operation_id),
+        Ok(Found::Tombstone) => return Err(expired(tool)),
+        Ok(Found::Known(known)) => known,
+        Err(error) => {
+            let failure = Failure::new("database_error", "the ledger can't be read or written");
+            let error: StoreError = error;
+            return Err(failure.with_source(error));
+        }
+    };
+    may_learn(known.version)?;
+    if known.has_expired {
+        return Err(expired(tool));
+    }
+    if !known.is_same {
+        return Err(Failure::new(
             "enqueue_conflict",
             format!("the key was used before for another call of `{tool}`"),
-        )),
-        // The worker takes up what was enqueued, not what has ended.
-        Ok((true, Some(known))) if known.ended_without_effect => Err(Failure::new(
+        ));
+    }
+    // The worker takes up what was enqueued, not what has ended.
+    if known.ended_without_effect {
+        return Err(Failure::new(
             "operation_ended",
             format!(
                 "the key was used before for a call of `{tool}` that ended without effect; a new \
                  attempt is a new action with a new key"
             ),
-        )),
-        Ok((true, Some(known))) => Ok(known.operation_id),
-        Ok((true, None)) => Err(Failure::new(
-            "key_expired",
-            format!("the key was used for an earlier call of `{tool}`, which is no longer kept"),
-        )),
-        Err(error) => Err(
-            Failure::new("database_error", "the ledger can't be read or written")
-                .with_source(error),
-        ),
+        ));
     }
+    Ok(known.operation_id)
+}
+
+fn expired(tool: &str) -> Failure {
+    Failure::new(
+        "key_expired",
+        format!("the key was used for an earlier call of `{tool}`, which is no longer kept"),
+    )
+}
+
+/// What is recorded under a key that is enqueued.
+enum Found {
+    Nothing,
+    Known(Known),
+    Tombstone,
 }
 
 /// What is known of an operation whose key is enqueued again.
 struct Known {
     operation_id: OperationId,
+    version: u32,
+    has_expired: bool,
     is_same: bool,
     ended_without_effect: bool,
+}
+
+impl Known {
+    fn of(record: &Record, new: &NewOperation) -> Self {
+        Self {
+            operation_id: record.operation_id,
+            version: record.version,
+            has_expired: record
+                .ends
+                .is_some_and(|ends| ends.expires_at <= new.accepted_at),
+            is_same: record.version == new.version && record.fingerprint == new.fingerprint,
+            ended_without_effect: matches!(
+                record.operation.state,
+                State::Failed(_) | State::Cancelled
+            ),
+        }
+    }
 }
 
 fn find(
@@ -211,6 +245,7 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
             ":run_until": new.run_until.0,
             ":due_at": new.due_at.map(|at| at.0),
             ":request": &*new.request,
+            ":tags": new.tags.to_json(),
         },
     )?;
     Ok(())
@@ -265,6 +300,9 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
         // The parser's error may quote the result.
         return Ok(Err(not_json()));
     };
+    let tags: Option<String> = row.get(25)?;
+    // What can't be read is not known: an authorizer denies then.
+    let tags = tags.as_deref().and_then(Tags::from_json);
     let lease = match (row.get(14)?, time(15)?, time(16)?) {
         (Some(owner), Some(began), Some(until)) => Some(Lease {
             owner,
@@ -292,6 +330,7 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
             cancel: row.get(10)?,
         },
         request: row.get(24)?,
+        tags,
         first_attempt_at: time(12)?,
         latest_at: Timestamp(row.get(13)?),
         lease,

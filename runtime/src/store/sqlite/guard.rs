@@ -174,7 +174,7 @@ impl Guard {
         self.made_savepoint.load(Ordering::Relaxed)
     }
 
-    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 

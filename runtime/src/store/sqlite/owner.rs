@@ -16,7 +16,7 @@ use crate::{
     operation::{identity::Identity, stored::Stored},
     request::contract::Contract,
     store::{
-        Backend, BoxFuture, StoreError, Wait,
+        Backend, BoxFuture, CheckContract, StoreError, Wait,
         sqlite::{
             Core,
             options::OpenError,
@@ -43,7 +43,7 @@ impl Backend for Owner {
     fn register(
         &self,
         contracts: &[Contract],
-        check: &dyn Fn(&serde_json::Value, &Contract) -> Result<(), BuildError>,
+        check: &CheckContract<'_>,
     ) -> Result<Vec<i64>, BuildError> {
         reentry::refuse().map_err(BuildError::Store)?;
         let core = &*self.core;

@@ -7,7 +7,7 @@ use crate::{
     effect::tx::Transaction,
     request::contract::Contract,
     store::{
-        StoreError,
+        CheckContract, StoreError,
         sqlite::{
             Core,
             call::unreadable,
@@ -42,14 +42,12 @@ impl ContractRow {
     }
 }
 
-type Check<'a> = &'a dyn Fn(&serde_json::Value, &Contract) -> Result<(), BuildError>;
-
-/// Records the contracts, in one transaction if any of them is new.
+/// Records the contracts, in one transaction if the ledger knows less than any of them says.
 pub(super) fn register(
     core: &Core,
     transaction: &Transaction,
     contracts: &[Contract],
-    check: Check<'_>,
+    check: &CheckContract<'_>,
 ) -> Result<Vec<i64>, BuildError> {
     // A server that starts while another one writes needs no lock if nothing is new.
     if let Some(ids) = known(transaction.connection(), contracts, check)? {
@@ -75,11 +73,12 @@ pub(super) fn register(
     Ok(ids)
 }
 
-/// The ids if every contract is recorded as it is now.
+/// The ids if what the ledger keeps covers every contract. A refusal needs no lock either:
+/// what the ledger keeps only grows, and contradicts the contract then as well.
 fn known(
     connection: &Connection,
     contracts: &[Contract],
-    check: Check<'_>,
+    check: &CheckContract<'_>,
 ) -> Result<Option<Vec<i64>>, BuildError> {
     let mut ids = Vec::with_capacity(contracts.len());
     for contract in contracts {
@@ -90,9 +89,11 @@ fn known(
             tool,
             version: contract.version,
         };
-        match find(connection, row)? {
-            Some(stored) if stored == contract.json => check(&stored, contract)?,
-            _ => return Ok(None), // New, or changed in a way that is checked under the lock.
+        let Some(stored) = find(connection, row)? else {
+            return Ok(None);
+        };
+        if check(&stored, contract)?.is_some() {
+            return Ok(None); // Another process may be about to add something too.
         }
         ids.push(row.id());
     }
@@ -102,7 +103,7 @@ fn known(
 fn record(
     connection: &Connection,
     contracts: &[Contract],
-    check: Check<'_>,
+    check: &CheckContract<'_>,
 ) -> Result<Vec<i64>, BuildError> {
     let mut ids = Vec::with_capacity(contracts.len());
     for contract in contracts {
@@ -112,15 +113,18 @@ fn record(
             tool,
             version: contract.version,
         };
-        if let Some(stored) = find(connection, row)? {
-            check(&stored, contract)?;
+        let widest = match find(connection, row)? {
+            None => Some(contract.json.clone()),
+            Some(stored) => check(&stored, contract)?,
+        };
+        if let Some(widest) = widest {
+            connection
+                .execute(
+                    UPSERT_CONTRACT,
+                    (tool, contract.version, widest.to_string()),
+                )
+                .map_err(store)?;
         }
-        connection
-            .execute(
-                UPSERT_CONTRACT,
-                (tool, contract.version, contract.json.to_string()),
-            )
-            .map_err(store)?;
         ids.push(row.id());
     }
     Ok(ids)

@@ -61,7 +61,7 @@ pub(super) const INSERT_TOOL: &str = "INSERT INTO idempotent_tools (id, name) \
 pub(super) const FIND_CONTRACT: &str =
     "SELECT contract FROM idempotent_contracts WHERE tool = ?1 AND version = ?2";
 
-/// Replaces a contract only by one that the caller found compatible.
+/// Replaces a contract only by one that has all of its arguments, and more.
 pub(super) const UPSERT_CONTRACT: &str = "INSERT INTO idempotent_contracts (tool, version, contract) VALUES (?1, ?2, ?3) \
      ON CONFLICT (tool, version) DO UPDATE SET contract = excluded.contract";
 

@@ -64,6 +64,7 @@ impl World {
                 fingerprint: Fingerprint::of(b"{}"),
                 operation: Operation::accepted(Origin::Call),
                 request: Some("{}".into()),
+                tags: None,
                 first_attempt_at: None,
                 latest_at: now,
                 lease: None,
