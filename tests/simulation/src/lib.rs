@@ -24,13 +24,13 @@ use world::World;
 /// What is open: named here, and closed by what mends it.
 pub const OPEN: Open = Open {
     late_success: true,
-    own_authorizer: true,
+    own_authorizer: false,
     exact_numbers: true,
     accepted_stays: true,
     guidance: true,
     provider_key: true,
     cancel_failed: true,
-    going_back: true,
+    going_back: false,
 };
 
 /// How many steps a life has.

@@ -268,7 +268,7 @@ fn pay(tx: &Tx, shared: &Shared, payment: Payment) -> Result<Paid, Failure> {
 pub struct Planned;
 
 pub mod v1 {
-    use super::*;
+    use super::{Failure, Number, Paid, Payment, Shared, Tx, idempotent_tool, may_v1};
 
     /// Pay.
     #[idempotent_tool(operation = "pay:v1", authorize = may_v1, retention = "1d", tombstone = "7d")]
@@ -293,7 +293,7 @@ pub mod v1 {
 }
 
 pub mod wide {
-    use super::*;
+    use super::{Failure, Number, Paid, Payment, Shared, Tx, idempotent_tool, may_v1};
 
     /// Pay. The same version with an argument more.
     #[idempotent_tool(operation = "pay:v1", authorize = may_v1, retention = "1d", tombstone = "7d")]
@@ -320,7 +320,7 @@ pub mod wide {
 }
 
 pub mod v2 {
-    use super::*;
+    use super::{Failure, Number, Paid, Payment, Shared, Tx, idempotent_tool, may_v2};
 
     /// Pay in a currency.
     #[idempotent_tool(operation = "pay:v2", authorize = may_v2, retention = "1d", tombstone = "7d")]

@@ -757,6 +757,7 @@ impl World {
             for call in calls {
                 replies.push(call.await.map_err(text)?);
             }
+            process.clock.rest().await;
             Ok::<_, String>(replies)
         })?;
         let faults = process.failpoints.failures();
@@ -808,7 +809,9 @@ impl World {
                 tokio::task::yield_now().await;
             }
             call.abort();
-            call.await.ok()
+            let reply = call.await.ok();
+            process.clock.rest().await;
+            reply
         });
         // Whatever was queued comes before this.
         let behind = process.store.transact_blocking(|_| Ok::<_, ()>(()));
