@@ -11,8 +11,11 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # The tools, by the recovery that they declare.
 BY_KEY = "start_deployment"
@@ -29,8 +32,20 @@ HALTED = {
 # The variable that tells the crash-test build where to kill itself.
 FAILPOINT = "IDEMPOTENT_TOOL_FAILPOINT"
 
-# Longer than anything takes; what takes longer has failed.
-PATIENCE = 90.0
+# Longer than anything takes, on a busy machine as well; what takes longer hangs.
+PATIENCE = 300.0
+
+# How long the tools leave an attempt; one that is held is given up then.
+ATTEMPT = 4.0
+
+# How long they leave a call, with all of its attempts.
+DEADLINE = 20.0
+
+# For how long a provider asks callers to wait, if what is looked at is a pause.
+PAUSE = 12
+
+# How often a case is begun that chance spoils.
+TRIES = 5
 
 
 class Ended(AssertionError):
@@ -45,6 +60,29 @@ def check(holds: bool, what: str, observed: object) -> None:
     """Fails with a sentence unless `holds`."""
     if not holds:
         raise AssertionError(f"expected {what}, observed {observed!r}")
+
+
+@contextlib.contextmanager
+def lasting(seconds: float) -> Iterator[None]:
+    """Looks at what lasts for so many seconds only. A failure before they are over counts; after
+    them the machine was too slow to see it, and the case is run again."""
+    started = time.monotonic()
+    try:
+        yield
+    except AssertionError as error:
+        if time.monotonic() - started < seconds:
+            raise
+        raise Again from error
+
+
+def tried(case: Callable[[int], T]) -> T:
+    """Runs a case, again if chance has spoilt it; it is given the number of its run."""
+    for run in range(TRIES):
+        try:
+            return case(run)
+        except Again as again:
+            spoilt = again
+    raise AssertionError(f"chance has spoilt it {TRIES} times") from spoilt
 
 
 def wait_until(what: str, holds: Callable[[], bool]) -> None:
@@ -277,8 +315,11 @@ class Lab:
         return server, request
 
     def operation_id(self) -> str:
-        """The id of the only external operation in the ledger."""
-        query = "SELECT lower(hex(operation_id)) FROM idempotent_external"
+        """The id of the latest external operation in the ledger."""
+        query = (
+            "SELECT lower(hex(operation_id)) FROM idempotent_external"
+            " ORDER BY operation_id DESC LIMIT 1"
+        )
         with contextlib.closing(sqlite3.connect(self.db, timeout=PATIENCE)) as connection:
             [[operation_id]] = connection.execute(query).fetchall()
         return f"op_{operation_id}"

@@ -35,6 +35,7 @@ mod pace;
 mod process;
 mod provider;
 mod recoverers;
+mod reliability;
 mod results;
 mod schedules;
 mod store;

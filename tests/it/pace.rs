@@ -23,7 +23,7 @@ use tokio::{
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Longer than anything takes; what takes longer waits for what never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A clock for one runtime of one thread: it knows who sleeps on it.
 ///

@@ -70,7 +70,7 @@ const doing = {
   },
 
   async call({ tool, arguments: args, timeout }) {
-    const options = timeout === null ? {} : { timeout: timeout * 1000 };
+    const options = { timeout: (timeout ?? 300) * 1000 };
     const result = await kind.call(client, { name: tool, arguments: args }, options);
     kind.validate(
       tools.find(({ name }) => name === tool),

@@ -20,12 +20,12 @@ async def connected(mode: str, target: dict):
     if target["command"] is not None:
         program, *arguments = target["command"]
         server = StdioServerParameters(command=program, args=arguments, env=target["env"])
-        async with Client(server, mode=mode, read_timeout_seconds=60) as client:
+        async with Client(server, mode=mode, read_timeout_seconds=300) as client:
             yield client
         return
-    async with httpx2.AsyncClient(headers=target["headers"], timeout=60) as http:
+    async with httpx2.AsyncClient(headers=target["headers"], timeout=300) as http:
         transport = streamable_http_client(target["url"], http_client=http)
-        async with Client(transport, mode=mode, read_timeout_seconds=60) as client:
+        async with Client(transport, mode=mode, read_timeout_seconds=300) as client:
             yield client
 
 

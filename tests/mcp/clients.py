@@ -117,7 +117,7 @@ class Inspector:
         self.target = target
         yield self
 
-    def run(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess:
+    def run(self, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess:
         """Runs it once."""
         target = self.target
         if target.command is None:
@@ -150,7 +150,7 @@ class Inspector:
                 check(found["findings"] == [], "no finding in our schemas", found)
         return tools
 
-    def call(self, tool: str, arguments: dict, timeout: float = 120) -> Result:
+    def call(self, tool: str, arguments: dict, timeout: float = 300) -> Result:
         """Calls, and is ended after so many seconds: its command line has no time-out for a
         call, and passes none on from its file (2.12.0)."""
         try:

@@ -26,7 +26,7 @@ def run(*command: str, stdin: str | None = None, **env: str) -> subprocess.Compl
         capture_output=True,
         text=True,
         env=os.environ | env,
-        timeout=120,
+        timeout=300,
         check=False,
     )
 

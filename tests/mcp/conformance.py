@@ -106,7 +106,7 @@ def suite(node: str, *arguments: str) -> subprocess.CompletedProcess:
         [node, str(SUITE / "dist" / "index.js"), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -5,12 +5,15 @@ import contextlib
 import signal
 
 import notes_http
-from lab import BY_KEY, HALTED, TOOLS, UNAIDED, Lab, check, wait_until
+from lab import ATTEMPT, BY_KEY, HALTED, PAUSE, TOOLS, UNAIDED, Lab, check
+from lab import is_at_rest, lasting, tried, wait_until
 from notes_http import ADA, BOB, NEWEST, OLDER, Connection, Server
 
 RUNS = 20
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 TASKS = "io.modelcontextprotocol/tasks"
+COLLEAGUE, READER = f"{ADA}/colleague", f"{ADA}/reader"
+AT_REST = ["succeeded", "failed", "cancelled", "outcome_unknown"]
 OWN_TOOLS = ["get_operation", "cancel_operation"]
 
 
@@ -59,6 +62,14 @@ class Client:
         wait_until(f"one of {statuses}", is_there)
         return replies[-1]
 
+    def at_rest(self, tool: str, key: str) -> dict:
+        """A call, and what it came to: on a busy machine its own wait may be over first."""
+        reply = self.deploy(tool, key)
+        if is_at_rest(reply):
+            return reply
+        operation_id = reply["operation_id"]
+        return self.until(operation_id, *AT_REST)
+
 
 @contextlib.contextmanager
 def laboratory(options: argparse.Namespace):
@@ -69,64 +80,90 @@ def laboratory(options: argparse.Namespace):
         yield lab, stack.enter_context(server)
 
 
-def every_status(options: argparse.Namespace, version: str) -> None:
-    with laboratory(options) as (lab, server):
-        server.start()
-        hers, his = Client(server, ADA, version), Client(server, BOB, version)
-        lab.script({"kind": "hold"})
-        running = hers.deploy(BY_KEY, "held")
+def held_and_cancelled(lab: Lab, hers: Client, his: Client, key: str) -> None:
+    lab.script({"kind": "hold"})
+    with lasting(ATTEMPT):
+        running = hers.deploy(BY_KEY, key)
         check(running["status"] == "running", "a handle", running)
         operation_id = running["operation_id"]
         check(hers.until(operation_id, "running")["attempts"] != [], "an attempt", operation_id)
         # Another principal has another operation under the same key; neither sees the other's.
-        other = his.deploy(BY_KEY, "held")
+        other = his.deploy(BY_KEY, key)
         check(other["operation_id"] != operation_id, "another operation", other)
         his.is_hidden(operation_id)
         hers.is_hidden(other["operation_id"])
         asked = hers.call("cancel_operation", operation_id=operation_id)
         check(asked["status"] == "cancel_requested", "a request", asked)
         lab.release()
-        hers.until(operation_id, "succeeded")
+        ended = hers.until(operation_id, "succeeded", "outcome_unknown")
+        check(ended["status"] == "succeeded", "what really happened", ended)
 
-        lab.script({"kind": "too_many", "seconds": 12})
-        waiting = hers.deploy(BY_KEY, "waiting")
-        cancelled = hers.call("cancel_operation", operation_id=waiting["operation_id"])
+
+def cancelled_in_a_pause(lab: Lab, hers: Client, key: str) -> None:
+    lab.script({"kind": "too_many", "seconds": PAUSE})
+    with lasting(PAUSE):
+        operation_id = hers.deploy(BY_KEY, key)["operation_id"]
+
+        def is_reported() -> bool:
+            attempts = hers.call("get_operation", operation_id=operation_id)["attempts"]
+            return attempts != [] and attempts[-1]["outcome"] != "unreported"
+
+        wait_until("a pause", is_reported)
+        cancelled = hers.call("cancel_operation", operation_id=operation_id)
         check(cancelled["status"] == "cancelled", "an established end", cancelled)
 
+
+def every_status(options: argparse.Namespace, version: str) -> None:
+    with laboratory(options) as (lab, server):
+        server.start()
+        hers, his = Client(server, ADA, version), Client(server, BOB, version)
+        tried(lambda run: held_and_cancelled(lab, hers, his, f"held-{run}"))
+        tried(lambda run: cancelled_in_a_pause(lab, hers, f"waiting-{run}"))
+
         lab.script({"kind": "drop_response"})
-        lost = hers.deploy(UNAIDED, "lost")
+        lost = hers.at_rest(UNAIDED, "lost")
         check(lost["status"] == "outcome_unknown", "an unknown outcome", lost)
         check("list of deployments" in lost["next_action"], "where to look", lost)
         check(hers.deploy(UNAIDED, "lost")["status"] == "outcome_unknown", "no second try", lost)
         check(server.end() == 0, "an orderly end", server.process.returncode)
 
 
-def whoever_may_call_may_look_and_cancel(options: argparse.Namespace, version: str) -> None:
-    """In one scope, by the permission for the operation's own tool; token files name no other."""
-    colleague, reader = f"{ADA}/colleague", f"{ADA}/reader"
-    tokens = {ADA: [BY_KEY], colleague: [BY_KEY], reader: [UNAIDED], BOB: []}
-    with laboratory(options) as (lab, server):
-        notes_http.write_tokens(server.tokens, tokens)
-        server.start()
-        hers = Client(server, ADA, version)
-        lab.script({"kind": "hold"})
-        operation_id = hers.deploy(BY_KEY, "held")["operation_id"]
+def looked_at_and_cancelled(
+    lab: Lab, server: Server, tokens: dict[str, list[str]], version: str, key: str
+) -> None:
+    hers = Client(server, ADA, version)
+    notes_http.write_tokens(server.tokens, tokens)
+    lab.script({"kind": "hold"})
+    with lasting(ATTEMPT):
+        operation_id = hers.deploy(BY_KEY, key)["operation_id"]
         hers.until(operation_id, "running")
-        Client(server, reader, version).is_hidden(operation_id)
+        Client(server, READER, version).is_hidden(operation_id)
         # Taken away between the call and the look: the operation is hidden from its own caller.
         notes_http.write_tokens(server.tokens, {**tokens, ADA: [UNAIDED]})
         hers.is_hidden(operation_id)
-        denied = hers.deploy(BY_KEY, "held")
+        denied = hers.deploy(BY_KEY, key)
         check(denied["error"]["code"] == "denied", "a denial", denied)
         notes_http.write_tokens(server.tokens, tokens)
         hers.until(operation_id, "running")
         # Nobody but a holder of the permission has cancelled anything.
-        asked = Client(server, colleague, version).call(
+        asked = Client(server, COLLEAGUE, version).call(
             "cancel_operation", operation_id=operation_id
         )
         check(asked["status"] == "cancel_requested", "a colleague's request", asked)
         lab.release()
-        hers.until(operation_id, "succeeded")
+        ended = hers.until(operation_id, "succeeded", "outcome_unknown")
+        check(ended["status"] == "succeeded", "what really happened", ended)
+
+
+def whoever_may_call_may_look_and_cancel(options: argparse.Namespace, version: str) -> None:
+    """In one scope, by the permission for the operation's own tool; token files name no other."""
+    tokens = {ADA: [BY_KEY], COLLEAGUE: [BY_KEY], READER: [UNAIDED], BOB: []}
+    with laboratory(options) as (lab, server):
+        notes_http.write_tokens(server.tokens, tokens)
+        server.start()
+        hers = Client(server, ADA, version)
+        permitted = lambda run: looked_at_and_cancelled(lab, server, tokens, version, f"held-{run}")
+        tried(permitted)
 
         # The listing is one and the same for all of them, and for every client's capabilities.
         listed = hers.listing()

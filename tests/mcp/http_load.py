@@ -91,7 +91,7 @@ def main() -> None:
         time.sleep(max(0.0, until - time.monotonic()))
         end.set()
         for client in clients:
-            client.join(60)
+            client.join(300)
             check(not client.is_alive() and client.failure is None, "no failure", client.failure)
         check(notes.end() == 0, "an orderly end", notes.process.returncode)
 

@@ -103,7 +103,7 @@ class Server:
 
     def wait(self) -> int:
         """The exit code, once the process has ended."""
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=300)
         self.process.stderr.close()
         return code
 
@@ -162,7 +162,7 @@ class Connection:
     """One connection, kept from request to request."""
 
     def __init__(self, port: int, token: str | None = ADA, version: str = NEWEST):
-        self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self.http = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
         self.token = token
         self.version = version
 
@@ -209,4 +209,4 @@ def raw(message: dict, token: str | None = ADA, version: str = NEWEST) -> bytes:
 
 
 def open_socket(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=60)
+    return socket.create_connection(("127.0.0.1", port), timeout=300)

@@ -13,7 +13,10 @@ use crate::{
         stored::{Receipt, Stored},
     },
     reply::validate::ResultValidator,
-    request::{arguments::InvalidArguments, arguments::fingerprint::Fingerprint, caller::Caller},
+    request::{
+        arguments::InvalidArguments, arguments::fingerprint::Fingerprint, caller::Caller,
+        registered::Registered,
+    },
     store::StoreError,
     tool::{State, TransactionalEffect},
 };
@@ -22,8 +25,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct TransactionalTool {
     pub(crate) version: u32,
-    /// The contract's row in the ledger, from [`Store::register`](crate::store::Backend::register).
-    pub(crate) contract_id: i64,
+    pub(crate) contract: Arc<Registered>,
     pub(crate) retention: Duration,
     pub(crate) tombstone: Duration,
     pub(crate) max_result: usize,

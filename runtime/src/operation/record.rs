@@ -11,7 +11,7 @@ use crate::{
         identity::Identity,
         state::Operation,
     },
-    request::{arguments::fingerprint::Fingerprint, tags::Tags},
+    request::{arguments::fingerprint::Fingerprint, registered::Registered, tags::Tags},
 };
 
 /// An external operation as it is recorded.
@@ -97,8 +97,7 @@ pub(crate) struct RecordedError {
 pub(crate) struct NewOperation {
     pub(crate) identity: Identity,
     pub(crate) version: u32,
-    /// The contract's row in the ledger.
-    pub(crate) contract_id: i64,
+    pub(crate) contract: Arc<Registered>,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) request: Box<str>,
     pub(crate) tags: Tags,

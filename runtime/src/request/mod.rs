@@ -7,5 +7,6 @@ pub(crate) mod carrier;
 pub(crate) mod contract;
 pub(crate) mod json_schema;
 pub(crate) mod key;
+pub(crate) mod registered;
 pub(crate) mod scope;
 pub(crate) mod tags;

@@ -12,7 +12,10 @@ use crate::{
         state::Refusal,
         stored::Stored,
     },
-    request::contract::Contract,
+    request::{
+        contract::Contract,
+        registered::{CheckContract, Registered},
+    },
 };
 
 #[cfg(feature = "sqlite")]
@@ -43,25 +46,21 @@ pub(crate) enum Wait {
     Blocking,
 }
 
-/// Compares the contract that the ledger keeps of a version with a build's: what the ledger
-/// is to keep from now on, if that is something else, or why the build may not start.
-pub(crate) type CheckContract<'a> = dyn Fn(&serde_json::Value, &Contract) -> Result<Option<serde_json::Value>, crate::BuildError>
-    + 'a;
-
 /// A store as the toolbox drives it.
 pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// The clock that the store was opened with.
     fn clock(&self) -> &Arc<dyn Clock>;
 
-    /// Records the contracts in one transaction and returns their rows' ids, in order.
+    /// Records the contracts in one transaction and returns them in order. A store registers
+    /// one again that its ledger has lost.
     ///
     /// `check` is asked about each contract that the ledger knows already; its error leaves
     /// the ledger as it was.
     fn register(
         &self,
-        contracts: &[Contract],
-        check: &CheckContract<'_>,
-    ) -> Result<Vec<i64>, crate::BuildError>;
+        contracts: Vec<Contract>,
+        check: CheckContract,
+    ) -> Result<Vec<Arc<Registered>>, crate::BuildError>;
 
     /// Refuses a call that this thread makes from inside a handler: it would wait for itself.
     fn refuse_reentry(&self) -> Result<(), StoreError>;
@@ -91,11 +90,11 @@ pub(crate) type Decide = Box<dyn Fn(&mut Record) -> Result<(), Refusal> + Send +
 pub(crate) type Decided = Result<Record, (Refusal, Record)>;
 
 /// An operation that a worker has to look at.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Due {
     pub(crate) operation_id: OperationId,
-    /// The row of its contract.
-    pub(crate) contract_id: i64,
+    pub(crate) tool: Box<str>,
+    pub(crate) version: u32,
     pub(crate) place: DuePlace,
 }
 

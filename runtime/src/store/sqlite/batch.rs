@@ -21,6 +21,7 @@ use crate::{
             own::Own,
             queue::CallJob,
             ticket::Answer,
+            watch::Before,
             writer::{Memo, Writer, pause},
         },
     },
@@ -177,10 +178,14 @@ impl Batch<'_> {
     /// One transaction with `jobs`. Unless it is done, nothing of it remains.
     fn attempt(&mut self, jobs: &mut [CallJob], locked: bool, undo: Undo) -> Attempt {
         let attempt = self.transact(jobs, locked, undo);
-        if matches!(attempt, Attempt::Done(_) | Attempt::Unknown(_)) {
+        if matches!(attempt, Attempt::Done(_)) {
             return attempt;
         }
+        // Nothing outlives a transaction that is not known to be committed.
         self.memo.rolled_back();
+        if matches!(attempt, Attempt::Unknown(_)) {
+            return attempt;
+        }
         for job in jobs {
             job.outcome = None;
             job.ticket.unseal();
@@ -195,6 +200,11 @@ impl Batch<'_> {
     fn transact(&mut self, jobs: &mut [CallJob], locked: bool, undo: Undo) -> Attempt {
         let core = self.core;
         self.tx.guard().begin();
+        let before = if locked {
+            Before::Locked
+        } else {
+            core.watch.before()
+        };
         let began = if locked {
             self.tx.lock(|| someone_waits(core, jobs))
         } else {
@@ -206,7 +216,11 @@ impl Batch<'_> {
             Err(error) if is_busy(&error) => return Attempt::Locked,
             Err(error) => return Attempt::NotCommitted(Executed::Storage(unreadable(error))),
         }
-        let mut progress = Progress { undo, locked };
+        let mut progress = Progress {
+            undo,
+            locked,
+            unconfirmed: Some(before),
+        };
         let began = core.clock.monotonic();
         let mut ran = 0;
         let mut sealed = false;
@@ -227,6 +241,7 @@ impl Batch<'_> {
                     return Attempt::Done(1);
                 }
                 End::Skipped => (),
+                End::Refused(error) => return Attempt::NotCommitted(Executed::Storage(error)),
                 End::Locked => return Attempt::Locked,
                 End::Unprotected => return Attempt::Unprotected,
                 End::Lost(outcome) => return Attempt::Lost(position, outcome),
@@ -243,6 +258,9 @@ impl Batch<'_> {
 
     /// Ends a transaction that wrote nothing.
     fn conclude(&mut self, jobs: &[CallJob]) -> Attempt {
+        if let Err(moved) = self.core.check_files() {
+            return Attempt::NotCommitted(Executed::Storage(moved));
+        }
         if let Err(error) = self.tx.command(Own::Rollback) {
             return Attempt::NotCommitted(Executed::Storage(unreadable(error)));
         }
@@ -252,9 +270,16 @@ impl Batch<'_> {
 
     fn commit(&mut self, jobs: &[CallJob]) -> Attempt {
         let core = self.core;
+        if let Err(moved) = core.check_files() {
+            return Attempt::NotCommitted(Executed::Storage(moved));
+        }
         for attempt in 0..COMMIT_TRIES {
             let error = match self.tx.command(Own::Commit) {
                 Ok(()) => {
+                    // What was committed to files that nobody finds any more is lost.
+                    if let Err(moved) = core.check_files() {
+                        return Attempt::Unknown(moved);
+                    }
                     self.committed(jobs);
                     return Attempt::Done(jobs.len());
                 }
@@ -287,6 +312,7 @@ impl Batch<'_> {
     fn committed(&mut self, jobs: &[CallJob]) {
         self.memo.committed();
         for job in jobs {
+            job.ticket.learnt_in(self.memo.generation());
             // The caller keeps the receipt, if it is still there.
             if matches!(
                 job.outcome,

@@ -28,8 +28,8 @@ use crate::{
             own::Own,
             queue::CallJob,
             reentry::InHandler,
-            register::ContractRow,
             statements::LEDGER_OBJECTS,
+            watch::Before,
             writer::{Memo, read_stored},
         },
     },
@@ -52,6 +52,8 @@ pub(super) enum End {
     RolledBack(Executed),
     /// Its caller has left, or was answered.
     Skipped,
+    /// The ledger is none that may be written to: the same for all calls.
+    Refused(StoreError),
     /// It is to be undone, or what it left open would let a later one undo it, and nothing
     /// protects the calls beside it.
     Unprotected,
@@ -81,6 +83,9 @@ pub(super) struct Progress {
     pub(super) undo: Undo,
     /// Whether the transaction has the write lock.
     pub(super) locked: bool,
+    /// Until what is remembered is compared with the snapshot, which the first read takes:
+    /// see [`Memo::confirm`].
+    pub(super) unconfirmed: Option<Before>,
 }
 
 /// Runs one call. `tx` is the call's.
@@ -98,21 +103,28 @@ pub(super) fn run(
         return End::Skipped;
     }
     let mark = memo.mark();
-    let place = match Place::of(memo, tx) {
-        Ok(place) => place,
-        Err(error) => return failed(tx, error),
+    let looked = match look_confirmed(core, memo, tx, progress) {
+        Ok(looked) => looked,
+        Err(end) => return end,
     };
-    match find(tx, &place) {
-        Ok(Ok(Some(stored))) => return End::Found(stored),
-        Ok(Ok(None)) => (),
+    let mut place = match looked {
+        Ok(Ok((_, Some(stored)))) => return End::Found(stored),
+        Ok(Ok((place, None))) => place,
         Ok(Err(unreadable)) => return End::Undone(Executed::Storage(unreadable)),
         Err(error) => return failed(tx, error),
-    }
+    };
     if !progress.locked {
         if let Err(error) = tx.command(Own::Upgrade) {
             return failed(tx, error);
         }
         progress.locked = true;
+    }
+    if place.tool.is_none() {
+        match memo.ensure_tool(tx, &tx.call.tool.contract) {
+            Ok(Ok(tool)) => place.tool = Some(tool),
+            Ok(Err(differs)) => return End::Undone(Executed::Storage(differs)),
+            Err(error) => return failed(tx, error),
+        }
     }
     if !job.ticket.begin() {
         return End::Skipped;
@@ -169,31 +181,66 @@ struct Place<'a> {
     key: LedgerKey<'a>,
     /// `None` if no operation was ever recorded in the scope.
     scope: Option<i64>,
-    tool: i64,
+    /// `None` if the tool's contract is to be registered again.
+    tool: Option<i64>,
 }
 
 impl<'a> Place<'a> {
-    fn of(memo: &mut Memo, tx: &'a Tx) -> rusqlite::Result<Self> {
+    fn of(memo: &mut Memo, tx: &'a Tx) -> rusqlite::Result<Result<Self, StoreError>> {
         let identity = &tx.call.identity;
-        Ok(Self {
-            key: LedgerKey::from(&identity.key),
-            scope: memo.find_scope(tx, &identity.scope)?,
-            tool: ContractRow::from_id(tx.call.tool.contract_id).tool,
-        })
+        let scope = memo.find_scope(tx, &identity.scope)?;
+        Ok(memo
+            .find_tool(tx, &tx.call.tool.contract)?
+            .map(|tool| Self {
+                key: LedgerKey::from(&identity.key),
+                scope,
+                tool,
+            }))
     }
 }
 
-type Found = Result<Option<Stored>, StoreError>;
+/// Where a call's identity is to be, and what is there.
+type Looked<'a> = rusqlite::Result<Result<(Place<'a>, Option<Stored>), StoreError>>;
 
-fn find(tx: &Tx, place: &Place<'_>) -> rusqlite::Result<Found> {
-    let Some(scope) = place.scope else {
-        return Ok(Ok(None));
+/// Looks by what is remembered; again without, if that doesn't hold in this snapshot.
+fn look_confirmed<'a>(
+    core: &Core,
+    memo: &mut Memo,
+    tx: &'a Tx,
+    progress: &mut Progress,
+) -> Result<Looked<'a>, End> {
+    let looked = look(memo, tx);
+    let Some(before) = progress.unconfirmed else {
+        return Ok(looked);
+    };
+    if let Err(error) = &looked
+        && is_busy(error)
+    {
+        return Ok(looked);
+    }
+    match memo.confirm(core, tx, before) {
+        Ok(Ok(holds)) => {
+            progress.unconfirmed = None;
+            Ok(if holds { looked } else { look(memo, tx) })
+        }
+        Ok(Err(refused)) => Err(End::Refused(refused)),
+        Err(error) => Err(failed(tx, error)),
+    }
+}
+
+fn look<'a>(memo: &mut Memo, tx: &'a Tx) -> Looked<'a> {
+    let place = match Place::of(memo, tx)? {
+        Ok(place) => place,
+        Err(error) => return Ok(Err(error)),
+    };
+    let (Some(scope), Some(tool)) = (place.scope, place.tool) else {
+        return Ok(Ok((place, None)));
     };
     let found = tx.own(Own::Find, |find| {
-        find.query_row((place.key, scope, place.tool), read_stored)
+        find.query_row((place.key, scope, tool), read_stored)
             .optional()
     })?;
-    Ok(found.transpose())
+    Ok(found.transpose().map(|found| (place, found)))
 }
 
 /// Runs the handler, restricted, in the caller's span; a panic is a failure.

@@ -13,13 +13,16 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbCo
 use crate::{
     clock::Timestamp,
     store::sqlite::{
+        ffi,
+        files::Files,
         gather,
         guard::Guard,
         options::{OpenError, SqliteOptions, Synchronous},
         statements::{
-            HAS_LEDGER, LEDGER_OBJECTS, LEDGER_VERSIONS, MAKE_SECRET, SET_SCHEMA_VERSION,
-            START_CLOCK, TEMPORARY_OBJECTS,
+            HAS_LEDGER, LEDGER_VERSIONS, MAKE_SECRET, SET_SCHEMA_VERSION, START_CLOCK,
+            TEMPORARY_OBJECTS,
         },
+        watch::Watch,
     },
 };
 
@@ -50,6 +53,10 @@ const MIGRATIONS: [Migration; 4] = [
         oldest_writer: 4,
     },
 ];
+
+/// The version of this crate's ledger.
+#[allow(clippy::cast_possible_wrap, reason = "they are a handful")]
+pub(super) const KNOWN_VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// The version that brought the ledger's own time.
 const CLOCK_VERSION: i64 = 3;
@@ -82,8 +89,6 @@ pub(super) struct Opener {
 #[derive(Debug)]
 pub(super) struct WriteConnection {
     pub(super) connection: Connection,
-    /// How many objects the ledger has.
-    pub(super) ledger_objects: i64,
     /// Temporary objects that the application's hook made; handlers' are dropped.
     pub(super) temporary: BTreeSet<(String, String)>,
 }
@@ -120,11 +125,7 @@ impl Opener {
             connection.pragma_update(None, "synchronous", self.options.synchronous.pragma())
         })
         .map_err(classify)?;
-        let (ledger_objects, temporary) = insist(patience, || {
-            let objects = connection.query_row(LEDGER_OBJECTS, [], |row| row.get(0))?;
-            Ok::<_, rusqlite::Error>((objects, temporary_objects(&connection)?))
-        })
-        .map_err(classify)?;
+        let temporary = insist(patience, || temporary_objects(&connection)).map_err(classify)?;
         if self.options.synchronous.syncs_commits() {
             gather::start(&connection);
         }
@@ -142,7 +143,6 @@ impl Opener {
         }
         Ok(WriteConnection {
             connection,
-            ledger_objects,
             temporary,
         })
     }
@@ -159,6 +159,40 @@ impl Opener {
             .busy_timeout(READER_PATIENCE)
             .map_err(OpenError::Sqlite)?;
         Ok(connection)
+    }
+
+    /// What tells of commits that others make, and where the files are that `writer` has open.
+    pub(super) fn watch(&self, writer: &Connection) -> (Watch, Option<Files>) {
+        let Some(path) = &self.path else {
+            return (Watch::alone(), None);
+        };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_URI;
+        let keeper = match gather::name() {
+            Some(files) => Connection::open_with_flags_and_vfs(path, flags, files),
+            None => Connection::open_with_flags(path, flags),
+        };
+        // Its first read has the log's index mapped.
+        let keeper = keeper.and_then(|keeper| {
+            keeper.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+            Ok(keeper)
+        });
+        match keeper {
+            Ok(keeper) => {
+                let files = Files::of(writer, path);
+                // Not if another file has come to the path meanwhile.
+                let files = files.filter(|_| !ffi::has_moved(writer));
+                (Watch::by(keeper), files)
+            }
+            Err(error) => {
+                tracing::warn!(
+                    code = error.sqlite_error().map_or(0, |error| error.extended_code),
+                    "other processes' commits can't be watched; every call looks into the ledger"
+                );
+                (Watch::blind(), None)
+            }
+        }
     }
 
     /// A second write connection without the application's hook, to settle a lost commit.
@@ -274,11 +308,11 @@ fn migrate_under_lock(
 
 /// The versions that a ledger bears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Versions {
+pub(super) struct Versions {
     /// The ledger's own; zero if there is none.
-    schema: i64,
+    pub(super) schema: i64,
     /// The oldest that may still write to it.
-    oldest_writer: i64,
+    pub(super) oldest_writer: i64,
 }
 
 impl Versions {
@@ -294,7 +328,7 @@ impl Versions {
     }
 }
 
-fn versions(connection: &Connection) -> rusqlite::Result<Versions> {
+pub(super) fn versions(connection: &Connection) -> rusqlite::Result<Versions> {
     let exists = connection
         .query_row(HAS_LEDGER, [], |_| Ok(()))
         .optional()?

@@ -22,7 +22,7 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-            call::unreadable, ffi, key::LedgerKey, register::ContractRow, statements::INSERT_SCOPE,
+            call::unreadable, ffi, key::LedgerKey, register, statements::INSERT_SCOPE,
             writer::read_stored,
         },
     },
@@ -32,13 +32,15 @@ use crate::{
 const NEVER: i64 = i64::MAX;
 
 const FIND_IDENTITY: &str = "SELECT operation_id, version, fingerprint, expires_at, result \
-     FROM idempotent_receipts WHERE key = ?1 AND tool = ?3 \
+     FROM idempotent_receipts WHERE key = ?1 \
+     AND tool = (SELECT id FROM idempotent_tools WHERE name = ?3) \
      AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
 
 /// The unique index of the identity refuses a second operation of one key.
 const INSERT_OPERATION: &str = "INSERT INTO idempotent_receipts \
      (operation_id, key, scope, tool, version, fingerprint, expires_at, forget_at, result) \
-     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), :tool, \
+     VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), \
+     (SELECT id FROM idempotent_tools WHERE name = :tool), \
      :version, :fingerprint, :never, :never, NULL)";
 
 const INSERT_EXTERNAL: &str = "INSERT INTO idempotent_external (seq, operation_id, state, \
@@ -77,8 +79,9 @@ const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
      ON CONFLICT (seq, number) DO UPDATE SET outcome = excluded.outcome, \
      in_doubt = excluded.in_doubt";
 
-const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, o.tool, o.version \
+const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, t.name, o.version \
      FROM idempotent_external AS e JOIN idempotent_receipts AS o ON o.seq = e.seq \
+     JOIN idempotent_tools AS t ON t.id = o.tool \
      WHERE e.due_at IS NOT NULL AND e.due_at <= ?1 AND (e.due_at, e.seq) > (?2, ?3) \
      ORDER BY e.due_at, e.seq LIMIT ?4";
 
@@ -88,12 +91,13 @@ pub(super) const DROP_EXTERNAL: [&str; 2] = [
     "DELETE FROM idempotent_attempts WHERE seq = ?1",
 ];
 
-/// Records an operation, or finds what is recorded of its identity. The write lock is held.
+/// Records an operation, or finds what is recorded of its identity. The write lock is held,
+/// and the ledger has the tool's contract.
 pub(super) fn accept(
     connection: &Connection,
     new: &NewOperation,
 ) -> Result<Option<Stored>, StoreError> {
-    if let Some(found) = find(connection, &new.identity, new.contract_id)? {
+    if let Some(found) = find(connection, &new.identity)? {
         return Ok(Some(found));
     }
     insert(connection, new).map_err(unreadable)?;
@@ -111,6 +115,15 @@ pub(crate) fn enqueue(
     let connection = transaction.connection();
     let rowid = connection.last_insert_rowid();
     let found = transaction.guard().outside(|| {
+        // A handler's: what it registers may be rolled back, so it is not remembered.
+        if new
+            .contract
+            .tool(transaction.guard().generation())
+            .is_none()
+        {
+            register::ensure(transaction, &new.contract)
+                .map_err(|refused| refused.again().unwrap_or_else(unreadable))?;
+        }
         Ok(match accept(connection, new)? {
             None => Found::Nothing,
             Some(Stored::Tombstone) => Found::Tombstone,
@@ -202,16 +215,15 @@ impl Known {
     }
 }
 
-fn find(
-    connection: &Connection,
-    identity: &Identity,
-    contract_id: i64,
-) -> Result<Option<Stored>, StoreError> {
-    let tool = ContractRow::from_id(contract_id).tool;
+fn find(connection: &Connection, identity: &Identity) -> Result<Option<Stored>, StoreError> {
     connection
         .query_row(
             FIND_IDENTITY,
-            (LedgerKey::from(&identity.key), &*identity.scope, tool),
+            (
+                LedgerKey::from(&identity.key),
+                &*identity.scope,
+                &*identity.tool,
+            ),
             read_stored,
         )
         .optional()
@@ -228,7 +240,7 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
             ":id": new.operation_id.as_bytes(),
             ":key": LedgerKey::from(&identity.key),
             ":scope": &*identity.scope,
-            ":tool": ContractRow::from_id(new.contract_id).tool,
+            ":tool": &*identity.tool,
             ":version": new.version,
             ":fingerprint": new.fingerprint.as_bytes(),
             ":never": NEVER,
@@ -459,13 +471,10 @@ pub(super) fn due(
 }
 
 fn read_due(row: &Row<'_>) -> rusqlite::Result<Due> {
-    let contract = ContractRow {
-        tool: row.get(3)?,
-        version: row.get(4)?,
-    };
     Ok(Due {
         operation_id: OperationId::from_bytes(row.get(0)?),
-        contract_id: contract.id(),
+        tool: row.get(3)?,
+        version: row.get(4)?,
         place: DuePlace(Timestamp(row.get(1)?), row.get(2)?),
     })
 }

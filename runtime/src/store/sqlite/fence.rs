@@ -8,7 +8,6 @@ use crate::{
         Core,
         key::LedgerKey,
         queue::CallJob,
-        register::ContractRow,
         statements::{HAS_OPERATION, RAISE_FENCE},
     },
 };
@@ -38,6 +37,10 @@ pub(super) fn settle(core: &Core, tx: &Tx, jobs: &[CallJob]) -> Settled {
         .as_ref()
         .is_some_and(super::failpoints::Failpoints::hides_the_outcome)
     {
+        return Settled::Unknown;
+    }
+    // What is at the path now may be another database.
+    if core.check_files().is_err() {
         return Settled::Unknown;
     }
     let settled = core.opener.bare(path).and_then(|mut connection| {
@@ -70,7 +73,7 @@ fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<Settle
         let found = statement.exists((
             LedgerKey::from(&identity.key),
             &*identity.scope,
-            ContractRow::from_id(job.call.tool.contract_id).tool,
+            &*identity.tool,
             receipt.operation_id.as_bytes(),
         ))?;
         if !found {

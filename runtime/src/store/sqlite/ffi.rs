@@ -46,6 +46,23 @@ pub(super) fn take_pages_written(connection: &Connection) -> u64 {
     }
 }
 
+/// Whether the connection's database is no longer the file at its path.
+pub(super) fn has_moved(connection: &Connection) -> bool {
+    let mut moved: c_int = 0;
+    // SAFETY: the handle is open for as long as `connection` is borrowed, and used by this
+    // thread alone; the request writes one integer. A file system that doesn't know it leaves
+    // it as it is.
+    unsafe {
+        ffi::sqlite3_file_control(
+            connection.handle(),
+            c"main".as_ptr(),
+            ffi::SQLITE_FCNTL_HAS_MOVED,
+            (&raw mut moved).cast(),
+        );
+    }
+    moved != 0
+}
+
 /// Sets what `last_insert_rowid` returns: zero, so that a call doesn't read an earlier
 /// call's, or a handler's own after the runtime's.
 pub(super) fn set_last_insert(connection: &Connection, rowid: i64) {

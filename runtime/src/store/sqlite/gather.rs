@@ -14,10 +14,12 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
     mem, ptr,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use rusqlite::{Connection, ffi};
+
+use crate::store::sqlite::watch::{Index, Left};
 
 /// The name that connections ask for.
 const NAME: &CStr = c"idempotent-tool";
@@ -55,6 +57,10 @@ struct File {
     /// The database's of a log's, and the other way round; null if there is none.
     other: *mut ffi::sqlite3_file,
     pending: Pending,
+    /// Of a database: where the header of its log's index is.
+    index: Option<Arc<Index>>,
+    /// Where our writer's connection notes what it leaves there.
+    left: Option<Arc<Left>>,
 }
 
 /// The lock that a connection writes under, among those in the memory that a log's
@@ -112,8 +118,31 @@ pub(super) fn start(connection: &Connection) {
     }
 }
 
+/// Where the header of the connection's log is, for as long as a connection to the same file
+/// is open; `None` if the file is another file system's.
+pub(super) fn index(connection: &Connection) -> Option<Arc<Index>> {
+    let file = file_of(connection, ffi::SQLITE_FCNTL_FILE_POINTER)?;
+    // SAFETY: the file is open and ours, and SQLite doesn't use it while the connection is
+    // borrowed by this thread.
+    unsafe { (*file.cast::<File>()).index.clone() }
+}
+
+/// From now on notes in `left` how the connection finds and leaves its log, as often as it
+/// gets the write lock and gives it back.
+pub(super) fn note_what_is_left(connection: &Connection, left: Arc<Left>) {
+    if let Some(file) = file_of(connection, ffi::SQLITE_FCNTL_FILE_POINTER) {
+        // SAFETY: as above.
+        unsafe { (*file.cast::<File>()).left = Some(left) }
+    }
+}
+
 /// The file of the connection's log, if it is ours.
 fn log_file(connection: &Connection) -> Option<*mut ffi::sqlite3_file> {
+    file_of(connection, ffi::SQLITE_FCNTL_JOURNAL_POINTER)
+}
+
+/// A file of the connection's, if it is ours.
+fn file_of(connection: &Connection, which: c_int) -> Option<*mut ffi::sqlite3_file> {
     let mut file: *mut ffi::sqlite3_file = ptr::null_mut();
     // SAFETY: the handle is open and this thread's alone while `connection` is borrowed, and
     // the request stores a pointer to an open file, if there is one.
@@ -121,7 +150,7 @@ fn log_file(connection: &Connection) -> Option<*mut ffi::sqlite3_file> {
         let code = ffi::sqlite3_file_control(
             connection.handle(),
             c"main".as_ptr(),
-            ffi::SQLITE_FCNTL_JOURNAL_POINTER,
+            which,
             (&raw mut file).cast(),
         );
         let is_ours = code == ffi::SQLITE_OK
@@ -205,6 +234,8 @@ unsafe extern "C" fn open(
                 bytes: Vec::new(),
                 most: 0,
             },
+            index: database.is_null().then(|| Arc::new(Index::unmapped())),
+            left: None,
         };
         ptr::write(file.cast::<File>(), ours);
         if !database.is_null() {
@@ -326,6 +357,10 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
             (*ours.other.cast::<File>()).other = ptr::null_mut();
         }
         drop(mem::take(&mut ours.pending.bytes));
+        ours.left = None;
+        if let Some(index) = ours.index.take() {
+            index.unmap();
+        }
         let closed = call(
             behind(file),
             |methods| methods.xClose,
@@ -468,17 +503,26 @@ unsafe extern "C" fn shm_map(
     extend: c_int,
     to: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: SQLite's own arguments, for an open file of ours.
+    // SAFETY: SQLite's own arguments, for an open file of ours. The first region stays mapped
+    // until the connection unmaps it, or the last one to the same log does.
     unsafe {
-        call(
+        let code = call(
             behind(file),
             |methods| methods.xShmMap,
             |map, file| map(file, region, size, extend, to),
-        )
+        );
+        if code == ffi::SQLITE_OK
+            && region == 0
+            && let Some(index) = &(*file.cast::<File>()).index
+        {
+            index.map((*to).cast());
+        }
+        code
     }
 }
 
-/// Takes or releases locks of the log's; nothing is kept past the write lock.
+/// Takes or releases locks of the log's; nothing is kept past the write lock, and our writer
+/// notes how it finds and leaves the log.
 unsafe extern "C" fn shm_lock(
     file: *mut ffi::sqlite3_file,
     first: c_int,
@@ -486,18 +530,35 @@ unsafe extern "C" fn shm_lock(
     flags: c_int,
 ) -> c_int {
     let releases = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE;
+    let takes = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE;
     // SAFETY: SQLite's own arguments, for an open database file of ours. Its log's, if it has
     // one, is open and ours too: each is told when the other is closed.
     unsafe {
-        let log = (*file.cast::<File>()).other;
-        if first == WRITE_LOCK && flags & releases == releases && !log.is_null() {
-            (*log.cast::<File>()).pending.bytes.clear();
+        let ours = &*file.cast::<File>();
+        let notes = match (&ours.left, &ours.index) {
+            (Some(left), Some(index)) if first == WRITE_LOCK => Some((left, index)),
+            _ => None, // Another lock, or another connection than our writer's.
+        };
+        if first == WRITE_LOCK && flags & releases == releases {
+            if !ours.other.is_null() {
+                (*ours.other.cast::<File>()).pending.bytes.clear();
+            }
+            if let Some((left, index)) = notes {
+                left.released(index.header());
+            }
         }
-        call(
+        let code = call(
             behind(file),
             |methods| methods.xShmLock,
             |lock, file| lock(file, first, count, flags),
-        )
+        );
+        if code == ffi::SQLITE_OK
+            && flags & takes == takes
+            && let Some((left, index)) = notes
+        {
+            left.locked(index.header());
+        }
+        code
     }
 }
 
@@ -524,6 +585,9 @@ unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
 unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
     // SAFETY: SQLite's own arguments, for an open file of ours.
     unsafe {
+        if let Some(index) = &(*file.cast::<File>()).index {
+            index.unmap();
+        }
         call(
             behind(file),
             |methods| methods.xShmUnmap,

@@ -68,6 +68,8 @@ pub(crate) struct Guard {
     made_temporary: AtomicBool,
     changed_schema: AtomicBool,
     made_savepoint: AtomicBool,
+    /// The generation of what is remembered in the open transaction.
+    generation: AtomicU64,
     /// Nanoseconds on the clock's monotonic axis.
     deadline: AtomicU64,
     #[cfg(feature = "failpoints")]
@@ -99,6 +101,7 @@ impl Guard {
             made_temporary: AtomicBool::new(false),
             changed_schema: AtomicBool::new(false),
             made_savepoint: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             #[cfg(feature = "failpoints")]
             failpoints: None,
@@ -172,6 +175,16 @@ impl Guard {
     /// the next handler's to go back to, and a cached statement makes another without asking.
     pub(super) fn made_savepoint(&self) -> bool {
         self.made_savepoint.load(Ordering::Relaxed)
+    }
+
+    /// What is remembered was compared with the ledger, and is of this generation.
+    pub(super) fn confirmed(&self, generation: u64) {
+        self.generation.store(generation, Ordering::Relaxed);
+    }
+
+    /// The generation of what is remembered in the open transaction.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {

@@ -27,6 +27,7 @@ use crate::{
 };
 use checkpoint::Checkpoints;
 use connection::Opener;
+use files::Files;
 use held::Held;
 use owner::{Owner, not_run};
 use prune::Epoch;
@@ -36,17 +37,20 @@ use receipts::Receipts;
 use recent::Recent;
 use ticket::{Answer, Ticket};
 use transact::Outcome;
+use watch::Watch;
 use writer::Writer;
 
 mod batch;
 mod call;
 mod checkpoint;
+mod confirm;
 mod connection;
 mod external;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
 mod fence;
 mod ffi;
+mod files;
 mod gather;
 mod guard;
 mod held;
@@ -66,6 +70,7 @@ mod statements;
 mod threads;
 mod ticket;
 mod transact;
+mod watch;
 mod writer;
 
 /// A store in one SQLite file, which the application's own tables share.
@@ -97,6 +102,7 @@ struct Core {
     epoch: Epoch,
     guard: Arc<Guard>,
     queue: Queue,
+    /// A hint where to look, and no answer: it may be of any generation.
     recent: Recent,
     receipts: Receipts,
     /// Since when the write connection is taken.
@@ -106,6 +112,10 @@ struct Core {
     readers: Readers,
     /// For the application, which may hold them long.
     application_readers: Readers,
+    /// Whether others commit, on which all that is remembered of the ledger depends.
+    watch: Watch,
+    /// Where the store's files were; `None` in memory.
+    files: Option<Files>,
     /// Locked by whoever runs a transaction.
     writer: Mutex<Writer>,
     /// The last calls that waited were several: then it pays to wait for company, and is
@@ -197,6 +207,8 @@ impl SqliteStore {
     ) -> Result<T, E> {
         let core = &self.owner.core;
         if let Some(path) = &core.opener.path {
+            core.check_files()
+                .map_err(|error| E::from(misuse(error.what)))?;
             return match core.application_readers.with(&core.opener, path, work) {
                 Ok(outcome) => outcome,
                 Err(error) => Err(E::from(error.into_sqlite())),
@@ -255,9 +267,16 @@ impl SqliteStore {
                 None => failpoints::Failpoints::from_environment()?,
             };
         }
+        let guard = Arc::new(guard);
+        let epoch = Epoch::now(&*clock);
+        let opener = Opener { path, options };
+        let connection = opener.writer(&guard)?;
+        let (watch, files) = opener.watch(&connection.connection);
+        let writer = Writer::new(connection, &watch, &guard)?;
+        let options = &opener.options;
         let core = Arc::new(Core {
-            epoch: Epoch::now(&*clock),
-            guard: Arc::new(guard),
+            epoch,
+            guard,
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),
             receipts: Receipts::new(),
@@ -265,12 +284,13 @@ impl SqliteStore {
             checkpoints: Checkpoints::new(),
             readers: Readers::new(options.readers),
             application_readers: Readers::new(options.readers),
-            writer: Mutex::new(Writer::closed()),
+            watch,
+            files,
+            writer: Mutex::new(writer),
             is_crowded: AtomicBool::new(false),
-            opener: Opener { path, options },
+            opener,
             clock,
         });
-        core.writer().open(&core)?;
         let threads = threads::start(&core).map_err(OpenError::Thread)?;
         Ok(Self {
             owner: Arc::new(Owner {
@@ -323,6 +343,12 @@ impl Core {
         batch::run(self, &mut writer, vec![job]);
     }
 
+    /// Fails if the store's files are no longer where it opened them: what is written is lost
+    /// then, and what is read is not what others find.
+    fn check_files(&self) -> Result<(), StoreError> {
+        files::check(self.files.as_ref())
+    }
+
     /// When work of the runtime's own is given up that begins to wait now.
     fn budget_from_now(&self) -> Duration {
         self.clock
@@ -365,7 +391,14 @@ fn pass(
 ) -> Result<Pruned, StoreError> {
     let transaction = writer.take(core)?;
     let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
-    let pruned = prune::prune(core, &transaction, &mut writer.walk, limit, waits);
+    let pruned = prune::prune(
+        core,
+        &transaction,
+        &mut writer.memo,
+        &mut writer.walk,
+        limit,
+        waits,
+    );
     writer.put(core, transaction);
     let locked = "another process keeps the database locked; prune later";
     pruned?.ok_or_else(|| StoreError::new(locked).retryable())

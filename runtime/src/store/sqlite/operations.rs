@@ -12,6 +12,7 @@ use crate::{
         record::{NewOperation, Record},
         stored::Stored,
     },
+    request::registered::Registered,
     store::{
         BoxFuture, Decide, Decided, Due, DuePlace, ExternalBackend, StoreError, Wait,
         sqlite::{
@@ -19,9 +20,10 @@ use crate::{
             call::unreadable,
             external,
             own::Own,
-            owner::{Owner, not_run, unopened},
+            owner::{Owner, not_run},
+            reader,
             ticket::Ticket,
-            writer::Writer,
+            writer::{Memo, Writer},
         },
     },
 };
@@ -38,8 +40,9 @@ impl ExternalBackend for Owner {
     ) -> BoxFuture<'_, Result<Option<Stored>, StoreError>> {
         Box::pin(async move {
             let identity = new.identity.clone();
+            let contract = Arc::clone(&new.contract);
             let accepted = self
-                .transact(deadline, move |connection| {
+                .transact(deadline, Some(contract), move |connection| {
                     external::accept(connection, &new).map(|found| match found {
                         // A run before this one recorded it.
                         Some(Stored::External(id)) if id == new.operation_id => None,
@@ -72,7 +75,7 @@ impl ExternalBackend for Owner {
     ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>> {
         let deadline = self.core.clock.monotonic();
         let deadline = deadline.saturating_add(self.core.opener.options.budget);
-        Box::pin(self.transact(deadline, move |connection| {
+        Box::pin(self.transact(deadline, None, move |connection| {
             let Some(old) = external::load(connection, id)? else {
                 return Ok(None);
             };
@@ -91,15 +94,17 @@ impl Owner {
     async fn transact<T: Send + 'static>(
         &self,
         deadline: Duration,
+        contract: Option<Arc<Registered>>,
         work: impl Fn(&Connection) -> Result<T, StoreError> + Send + Sync + 'static,
     ) -> Result<T, StoreError> {
         let work = Arc::new(work);
         let mut runs = 1;
         loop {
             let work = Arc::clone(&work);
+            let contract = contract.clone();
             let outcome = self
                 .alone_until(Wait::Async, deadline, move |core, writer, ticket| {
-                    run(core, writer, ticket, &*work)
+                    run(core, writer, ticket, contract.as_ref(), &*work)
                 })
                 .await
                 .unwrap_or_else(|executed| Err(Lost::No(not_run(executed))));
@@ -118,10 +123,7 @@ impl Owner {
     ) -> BoxFuture<'_, Result<T, StoreError>> {
         let core = &*self.core;
         if let Some(path) = &core.opener.path {
-            let found = core
-                .readers
-                .with(&core.opener, path, |connection| read(connection))
-                .unwrap_or_else(|error| Err(unopened(error)));
+            let found = core.look(path, |connection| in_snapshot(connection, &read));
             return Box::pin(future::ready(found));
         }
         Box::pin(async move {
@@ -138,6 +140,16 @@ impl Owner {
     }
 }
 
+/// Reads several things of one moment, in a ledger that this version may use.
+fn in_snapshot<T>(
+    connection: &Connection,
+    read: impl Fn(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let transaction = connection.unchecked_transaction().map_err(unreadable)?;
+    reader::may_use(&transaction)?;
+    read(&transaction) // Dropped, it is rolled back.
+}
+
 /// Whether what failed may have happened nevertheless.
 enum Lost {
     No(StoreError),
@@ -148,20 +160,23 @@ fn run<T>(
     core: &Core,
     writer: &mut Writer,
     ticket: &Ticket,
+    contract: Option<&Arc<Registered>>,
     work: &dyn Fn(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, Lost> {
     #[cfg(feature = "failpoints")]
     let _counting = core.count_statements();
     let transaction = writer.take(core).map_err(Lost::No)?;
-    let outcome = inside(core, &transaction, ticket, work);
+    let outcome = inside(core, &mut writer.memo, &transaction, ticket, contract, work);
     writer.put(core, transaction);
     outcome
 }
 
 fn inside<T>(
     core: &Core,
+    memo: &mut Memo,
     transaction: &Transaction,
     ticket: &Ticket,
+    contract: Option<&Arc<Registered>>,
     work: &dyn Fn(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, Lost> {
     let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
@@ -172,13 +187,24 @@ fn inside<T>(
         let error = StoreError::new("another process keeps the database locked; ask again");
         return Err(Lost::No(error.busy()));
     }
+    memo.confirm_locked(core, transaction).map_err(Lost::No)?;
+    if let Some(contract) = contract {
+        memo.ensure_tool(transaction, contract)
+            .map_err(|error| Lost::No(unreadable(error)))?
+            .map_err(Lost::No)?;
+    }
     let value = work(transaction.connection()).map_err(Lost::No)?;
     if !ticket.seal() {
         let error = StoreError::new("the writer had no time within the budget; ask again");
         return Err(Lost::No(error.busy()));
     }
+    core.check_files().map_err(Lost::No)?;
     match transaction.command(Own::Commit) {
-        Ok(()) => Ok(value),
+        Ok(()) => {
+            core.check_files().map_err(Lost::Perhaps)?;
+            memo.committed();
+            Ok(value)
+        }
         Err(error) if transaction.is_autocommit() => Err(Lost::Perhaps(unreadable(error))),
         Err(error) => Err(Lost::No(unreadable(error))),
     }

@@ -27,10 +27,14 @@ pub(super) enum Own {
     FindScope,
     InsertScope,
     InsertReceipt,
+    Versions,
+    SchemaCookie,
+    FindTool,
+    FindContract,
 }
 
 /// In the order of [`Own`].
-const TEXTS: [(Own, &str); 12] = [
+const TEXTS: [(Own, &str); 16] = [
     (Own::Begin, statements::BEGIN),
     (Own::BeginImmediate, statements::BEGIN_IMMEDIATE),
     (Own::Upgrade, statements::UPGRADE),
@@ -43,6 +47,10 @@ const TEXTS: [(Own, &str); 12] = [
     (Own::FindScope, statements::FIND_SCOPE),
     (Own::InsertScope, statements::INSERT_SCOPE),
     (Own::InsertReceipt, statements::INSERT_RECEIPT),
+    (Own::Versions, statements::LEDGER_VERSIONS),
+    (Own::SchemaCookie, statements::SCHEMA_COOKIE),
+    (Own::FindTool, statements::FIND_TOOL),
+    (Own::FindContract, statements::FIND_CONTRACT),
 ];
 
 type Statements<'connection> = Vec<RefCell<Statement<'connection>>>;

@@ -2,6 +2,7 @@
 
 use std::{
     future::{self, Future},
+    path::Path,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
@@ -9,14 +10,22 @@ use std::{
     time::Duration,
 };
 
+use rusqlite::Connection;
+
 use crate::{
     BuildError,
     clock::{Clock, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
-    operation::{identity::Identity, stored::Stored},
-    request::contract::Contract,
+    operation::{
+        identity::Identity,
+        stored::{Receipt, Stored},
+    },
+    request::{
+        contract::Contract,
+        registered::{CheckContract, Registered},
+    },
     store::{
-        Backend, BoxFuture, CheckContract, StoreError, Wait,
+        Backend, BoxFuture, StoreError, Wait,
         sqlite::{
             Core,
             options::OpenError,
@@ -42,16 +51,17 @@ impl Backend for Owner {
 
     fn register(
         &self,
-        contracts: &[Contract],
-        check: &CheckContract<'_>,
-    ) -> Result<Vec<i64>, BuildError> {
+        contracts: Vec<Contract>,
+        check: CheckContract,
+    ) -> Result<Vec<Arc<Registered>>, BuildError> {
         reentry::refuse().map_err(BuildError::Store)?;
         let core = &*self.core;
-        let mut writer = core.writer();
+        let mut guard = core.writer();
+        let writer = &mut *guard;
         let transaction = writer.take(core).map_err(BuildError::Store)?;
-        let ids = register::register(core, &transaction, contracts, check);
+        let registered = register::register(core, &mut writer.memo, &transaction, contracts, check);
         writer.put(core, transaction);
-        ids
+        registered
     }
 
     fn refuse_reentry(&self) -> Result<(), StoreError> {
@@ -74,16 +84,12 @@ impl Backend for Owner {
             return Box::pin(future::ready(Err(refused)));
         }
         let core = &*self.core;
-        if let Some(receipt) = core.receipts.get(identity, Timestamp::now(&*core.clock)) {
-            return Box::pin(future::ready(Ok(Some(Stored::Receipt(receipt)))));
+        if let Some(receipt) = core.remembered(identity) {
+            let found = core.check_files().map(|()| Stored::Receipt(receipt));
+            return Box::pin(future::ready(found.map(Some)));
         }
         if let Some(path) = &core.opener.path {
-            let found = core
-                .readers
-                .with(&core.opener, path, |connection| {
-                    reader::find(connection, identity)
-                })
-                .unwrap_or_else(|error| Err(unopened(error)));
+            let found = core.look(path, |connection| reader::find(connection, identity));
             return Box::pin(future::ready(found));
         }
         let identity = identity.clone();
@@ -112,21 +118,46 @@ impl Backend for Owner {
             let answer = match wait {
                 Wait::Async => {
                     self.core.queue.push(Job::Call(job.weighed()));
-                    Waiting(ticket).await
+                    Waiting(Arc::clone(&ticket)).await
                 }
                 Wait::Blocking => {
                     self.core.run_or_queue(job);
                     ticket.wait()
                 }
             };
+            let generation = ticket.generation().filter(|_| self.core.watch.sees());
             let Answer::Executed(executed) = answer else {
                 return Executed::Busy; // The other is said of other work only.
             };
-            if let Some(receipt) = executed.receipt() {
-                self.core.receipts.insert(&call.identity, receipt);
+            if let Some((receipt, generation)) = executed.receipt().zip(generation) {
+                let receipts = &self.core.receipts;
+                receipts.insert(&call.identity, receipt, generation);
             }
             executed
         })
+    }
+}
+
+impl Core {
+    /// The receipt in memory, if nobody else has committed since it was read or written.
+    fn remembered(&self, identity: &Identity) -> Option<Receipt> {
+        let generation = self.watch.believed()?;
+        let now = Timestamp::now(&*self.clock);
+        self.receipts.get(identity, now, generation)
+    }
+
+    /// Reads the ledger without the write lock, in the file that the store has opened.
+    pub(super) fn look<T>(
+        &self,
+        path: &Path,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let found = self
+            .readers
+            .with(&self.opener, path, read)
+            .unwrap_or_else(|error| Err(unopened(error)));
+        // Afterwards: a connection that was opened meanwhile is another file's, if it moved.
+        self.check_files().and(found)
     }
 }
 

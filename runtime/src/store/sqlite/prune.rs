@@ -18,6 +18,7 @@ use crate::{
             external::DROP_EXTERNAL,
             own::Own,
             statements::{BURY, FORGET, WALK},
+            writer::Memo,
         },
     },
 };
@@ -47,7 +48,8 @@ pub struct Pruned {
     pub halted: bool,
 }
 
-/// Where the walk over the ledger is, oldest first.
+/// Where the walk over the ledger is, oldest first. It is a place to look at and no more:
+/// each row is judged as it is, and another ledger is walked from its start within a minute.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     after: i64,
@@ -115,6 +117,7 @@ impl Walk {
 pub(super) fn prune(
     core: &Core,
     transaction: &Transaction,
+    memo: &mut Memo,
     walk: &mut Walk,
     limit: usize,
     wait: impl FnMut() -> bool,
@@ -147,6 +150,7 @@ pub(super) fn prune(
         if !transaction.lock(wait).map_err(unreadable)? {
             return Ok(None);
         }
+        memo.confirm_locked(core, transaction)?;
         for (sql, seq) in doomed {
             let rows = transaction
                 .connection()
@@ -165,8 +169,13 @@ pub(super) fn prune(
                 _ => pruned.forgotten += rows, // `doomed` holds these two.
             }
         }
+        core.check_files()?;
+        // Before the commit: what is removed by it is answered no more. The rest still holds.
+        let generation = core.watch.raise();
         transaction.command(Own::Commit).map_err(unreadable)?;
-        core.receipts.clear();
+        memo.learn_in(generation);
+        core.guard.confirmed(generation);
+        core.check_files()?;
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,

@@ -12,8 +12,13 @@ use crate::{
     store::{
         StoreError,
         sqlite::{
-            call::unreadable, connection::Opener, key::LedgerKey, options::OpenError,
-            statements::FIND_BY_TEXT, writer::read_stored,
+            call::unreadable,
+            confirm::judge,
+            connection::{KNOWN_VERSION, Opener, Versions, versions},
+            key::LedgerKey,
+            options::OpenError,
+            statements::FIND_BY_TEXT,
+            writer::read_stored,
         },
     },
 };
@@ -75,7 +80,7 @@ pub(super) fn find(
     connection: &Connection,
     identity: &Identity,
 ) -> Result<Option<Stored>, StoreError> {
-    connection
+    let found = connection
         .prepare_cached(FIND_BY_TEXT)
         .and_then(|mut statement| {
             statement
@@ -85,10 +90,25 @@ pub(super) fn find(
                         &*identity.scope,
                         &*identity.tool,
                     ),
-                    read_stored,
+                    |row| Ok((row.get::<_, Option<i64>>(5)?, read_stored(row)?)),
                 )
                 .optional()
         })
-        .map_err(unreadable)?
-        .transpose()
+        .map_err(unreadable)?;
+    let Some((schema, stored)) = found else {
+        return Ok(None); // Which proves nothing.
+    };
+    if schema != Some(KNOWN_VERSION) {
+        may_use(connection)?;
+    }
+    stored.map(Some)
+}
+
+/// Whether this version may use the ledger as the connection sees it.
+pub(super) fn may_use(connection: &Connection) -> Result<(), StoreError> {
+    let Versions {
+        schema,
+        oldest_writer,
+    } = versions(connection).map_err(unreadable)?;
+    judge(schema, oldest_writer)
 }

@@ -20,7 +20,8 @@ const GROUPS: usize = 1_024;
 const LARGEST_RESULT: usize = 512;
 
 /// A table of committed receipts. Later ones push out earlier ones of their group, so a miss
-/// proves nothing. A hit is the receipt: it does not change before its retention ends.
+/// proves nothing. A hit is the receipt, as long as the generation holds that it was read or
+/// committed in: it does not change before its retention ends.
 pub(super) struct Receipts {
     hasher: RandomState,
     groups: Box<[Mutex<Group>]>,
@@ -32,6 +33,8 @@ type Group = [Option<Box<Entry>>; WAYS];
 struct Entry {
     identity: Identity,
     receipt: Receipt,
+    /// See [`Watch`](crate::store::sqlite::watch::Watch).
+    generation: u64,
 }
 
 impl Receipts {
@@ -42,14 +45,16 @@ impl Receipts {
         }
     }
 
-    /// Keeps a receipt that is committed.
-    pub(super) fn insert(&self, identity: &Identity, receipt: &Receipt) {
+    /// Keeps a receipt that was read or committed in `generation`. It comes in its caller's
+    /// time, when that may be over.
+    pub(super) fn insert(&self, identity: &Identity, receipt: &Receipt, generation: u64) {
         if LARGEST_RESULT < receipt.result.get().len() {
             return;
         }
         let entry = Box::new(Entry {
             identity: identity.clone(),
             receipt: receipt.clone(),
+            generation,
         });
         let Some(mut group) = self.group(identity) else {
             return;
@@ -63,22 +68,20 @@ impl Receipts {
         group[0] = Some(entry);
     }
 
-    /// The receipt of `identity` within its retention. Past it only the ledger knows
-    /// whether the key is refused or free.
-    pub(super) fn get(&self, identity: &Identity, now: Timestamp) -> Option<Receipt> {
+    /// The receipt of `identity` within its retention, if `generation` is still its own. Past
+    /// it only the ledger knows whether the key is refused or free.
+    pub(super) fn get(
+        &self,
+        identity: &Identity,
+        now: Timestamp,
+        generation: u64,
+    ) -> Option<Receipt> {
         let group = self.group(identity)?;
         let entry = group
             .iter()
             .flatten()
-            .find(|kept| kept.identity == *identity)?;
+            .find(|kept| kept.generation == generation && kept.identity == *identity)?;
         (now < entry.receipt.expires_at).then(|| entry.receipt.clone())
-    }
-
-    /// Forgets all: rows have been pruned, and the clock may go back.
-    pub(super) fn clear(&self) {
-        for group in &self.groups {
-            *group.lock().unwrap_or_else(PoisonError::into_inner) = Group::default();
-        }
     }
 
     fn group(&self, identity: &Identity) -> Option<MutexGuard<'_, Group>> {
@@ -137,17 +140,25 @@ mod tests {
             .filter(|other| group(other) == group(&first))
             .take(WAYS + 1)
             .collect();
-        let known = |identity| receipts.get(identity, Timestamp(0)).is_some();
+        let known = |identity| receipts.get(identity, Timestamp(0), 1).is_some();
         for identity in &together[..WAYS] {
-            receipts.insert(identity, &receipt());
+            receipts.insert(identity, &receipt(), 1);
         }
         assert!(together[..WAYS].iter().all(known));
-        receipts.insert(&together[0], &receipt()); // Now the latest.
-        receipts.insert(&together[WAYS], &receipt());
+        receipts.insert(&together[0], &receipt(), 1); // Now the latest.
+        receipts.insert(&together[WAYS], &receipt(), 1);
         assert!(!known(&together[1]));
         assert!(known(&together[0]) && together[2..].iter().all(known));
-        assert!(receipts.get(&first, NOON).is_none(), "past its retention");
-        receipts.clear();
-        assert!(!together.iter().any(known));
+        assert!(
+            receipts.get(&first, NOON, 1).is_none(),
+            "past its retention"
+        );
+        receipts.insert(&first, &receipt(), 1);
+        for other in [0, 2] {
+            assert!(
+                receipts.get(&first, Timestamp(0), other).is_none(),
+                "learnt in another generation"
+            );
+        }
     }
 }

@@ -1,57 +1,43 @@
 //! The contracts that the ledger knows.
 
-use rusqlite::{Connection, OptionalExtension};
+use std::sync::Arc;
+
+use rusqlite::OptionalExtension;
 
 use crate::{
     BuildError,
     effect::tx::Transaction,
-    request::contract::Contract,
+    request::{
+        contract::Contract,
+        registered::{CheckContract, Registered},
+    },
     store::{
-        CheckContract, StoreError,
+        StoreError,
         sqlite::{
             Core,
             call::unreadable,
             own::Own,
-            statements::{FIND_CONTRACT, FIND_TOOL, INSERT_TOOL, UPSERT_CONTRACT},
+            statements::{INSERT_TOOL, UPSERT_CONTRACT},
+            writer::Memo,
         },
     },
 };
 
-/// Versions end below this: they have at most nine digits.
-const VERSION_BITS: u32 = 30;
-
-/// Where a contract is kept. As one number it is the id that the core hands around, from
-/// which a call's tool is known without a look-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ContractRow {
-    pub(super) tool: i64,
-    pub(super) version: u32,
-}
-
-impl ContractRow {
-    pub(super) fn id(self) -> i64 {
-        (self.tool << VERSION_BITS) | i64::from(self.version)
-    }
-
-    pub(super) fn from_id(id: i64) -> Self {
-        let version = id & ((1 << VERSION_BITS) - 1);
-        Self {
-            tool: id >> VERSION_BITS,
-            version: u32::try_from(version).unwrap_or(u32::MAX),
-        }
-    }
-}
-
 /// Records the contracts, in one transaction if the ledger knows less than any of them says.
 pub(super) fn register(
     core: &Core,
+    memo: &mut Memo,
     transaction: &Transaction,
-    contracts: &[Contract],
-    check: &CheckContract<'_>,
-) -> Result<Vec<i64>, BuildError> {
+    contracts: Vec<Contract>,
+    check: CheckContract,
+) -> Result<Vec<Arc<Registered>>, BuildError> {
+    let contracts: Vec<_> = contracts
+        .into_iter()
+        .map(|contract| Arc::new(Registered::new(contract, check)))
+        .collect();
     // A server that starts while another one writes needs no lock if nothing is new.
-    if let Some(ids) = known(transaction.connection(), contracts, check)? {
-        return Ok(ids);
+    if are_known(core, memo, transaction, &contracts)? {
+        return Ok(contracts);
     }
     let deadline = core
         .clock
@@ -59,120 +45,169 @@ pub(super) fn register(
         .saturating_add(core.opener.options.budget);
     let locked = transaction
         .lock(|| core.clock.monotonic() < deadline)
-        .map_err(|error| BuildError::Store(unreadable(error)))?;
+        .map_err(store)?;
     if !locked {
         return Err(BuildError::Store(
             StoreError::new("another process keeps the database locked; end it, or build again")
                 .retryable(),
         ));
     }
-    let ids = record(transaction.connection(), contracts, check)?;
-    transaction
-        .command(Own::Commit)
-        .map_err(|error| BuildError::Store(unreadable(error)))?;
-    Ok(ids)
-}
-
-/// The ids if what the ledger keeps covers every contract. A refusal needs no lock either:
-/// what the ledger keeps only grows, and contradicts the contract then as well.
-fn known(
-    connection: &Connection,
-    contracts: &[Contract],
-    check: &CheckContract<'_>,
-) -> Result<Option<Vec<i64>>, BuildError> {
-    let mut ids = Vec::with_capacity(contracts.len());
-    for contract in contracts {
-        let Some(tool) = find_tool(connection, &contract.tool)? else {
-            return Ok(None);
-        };
-        let row = ContractRow {
-            tool,
-            version: contract.version,
-        };
-        let Some(stored) = find(connection, row)? else {
-            return Ok(None);
-        };
-        if check(&stored, contract)?.is_some() {
-            return Ok(None); // Another process may be about to add something too.
-        }
-        ids.push(row.id());
+    memo.confirm_locked(core, transaction)
+        .map_err(BuildError::Store)?;
+    for contract in &contracts {
+        record(transaction, contract)?;
     }
-    Ok(Some(ids))
+    core.check_files().map_err(BuildError::Store)?;
+    transaction.command(Own::Commit).map_err(store)?;
+    core.check_files().map_err(BuildError::Store)?;
+    Ok(contracts)
 }
 
-fn record(
-    connection: &Connection,
-    contracts: &[Contract],
-    check: &CheckContract<'_>,
-) -> Result<Vec<i64>, BuildError> {
-    let mut ids = Vec::with_capacity(contracts.len());
+/// Whether what the ledger keeps covers every contract. A refusal needs no lock either: what
+/// the ledger keeps only grows, and contradicts the contract then as well.
+fn are_known(
+    core: &Core,
+    memo: &mut Memo,
+    transaction: &Transaction,
+    contracts: &[Arc<Registered>],
+) -> Result<bool, BuildError> {
+    let before = core.watch.before();
+    transaction.command(Own::Begin).map_err(store)?;
+    // Its first look is the transaction's first read.
+    let known = look(transaction, contracts);
+    memo.confirm(core, transaction, before)
+        .map_err(store)?
+        .map_err(BuildError::Store)?;
+    core.check_files().map_err(BuildError::Store)?;
+    transaction.command(Own::Rollback).map_err(store)?;
+    known
+}
+
+fn look(transaction: &Transaction, contracts: &[Arc<Registered>]) -> Result<bool, BuildError> {
     for contract in contracts {
-        let known = find_tool(connection, &contract.tool)?;
-        let tool = known.map_or_else(|| record_tool(connection, &contract.tool), Ok)?;
-        let row = ContractRow {
-            tool,
-            version: contract.version,
-        };
-        let widest = match find(connection, row)? {
-            None => Some(contract.json.clone()),
-            Some(stored) => check(&stored, contract)?,
-        };
-        if let Some(widest) = widest {
+        match find(transaction, contract)? {
+            Found::Covered(_) => (),
+            // Another process may be about to add something too.
+            Found::Narrower(..) | Found::Nothing(_) => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// The tool's id if what the ledger keeps covers the contract; `None` if that is to be
+/// recorded under the write lock.
+pub(super) fn locate(
+    transaction: &Transaction,
+    contract: &Registered,
+) -> Result<Option<i64>, Refused> {
+    match find(transaction, contract)? {
+        Found::Covered(tool) => Ok(Some(tool)),
+        Found::Narrower(..) | Found::Nothing(_) => Ok(None),
+    }
+}
+
+/// The tool's id. The write lock is held: a contract that the ledger doesn't cover is recorded.
+pub(super) fn ensure(transaction: &Transaction, contract: &Registered) -> Result<i64, Refused> {
+    record(transaction, contract)
+}
+
+/// Why a contract is not registered.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// A statement failed.
+    Database(rusqlite::Error),
+    /// The ledger has one that it may not take the place of, or that can't be read.
+    Contract(BuildError),
+}
+
+impl From<Refused> for BuildError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Database(error) => store(error),
+            Refused::Contract(error) => error,
+        }
+    }
+}
+
+impl Refused {
+    /// What is said where it was registered before: a failed statement, or a ledger that was
+    /// put back.
+    pub(super) fn again(self) -> rusqlite::Result<StoreError> {
+        match self {
+            Self::Database(error) => Err(error),
+            Self::Contract(BuildError::Store(error)) => Ok(error),
+            Self::Contract(other) => Ok(StoreError::new(
+                "the ledger has another contract of this tool than the one that this process was \
+                 built with, as after a restore; start the version that fits the ledger, or \
+                 restore a later copy",
+            )
+            .caused_by(other)),
+        }
+    }
+}
+
+/// Records a contract, unless the ledger has one that contradicts it.
+fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, Refused> {
+    let connection = transaction.connection();
+    let (tool, text) = match find(transaction, contract)? {
+        Found::Covered(tool) => return Ok(tool),
+        Found::Narrower(tool, widest) => (tool, widest.to_string()),
+        Found::Nothing(Some(tool)) => (tool, contract.text.clone()),
+        Found::Nothing(None) => {
             connection
-                .execute(
-                    UPSERT_CONTRACT,
-                    (tool, contract.version, widest.to_string()),
-                )
-                .map_err(store)?;
+                .execute(INSERT_TOOL, [&contract.contract.tool])
+                .map_err(Refused::Database)?;
+            (connection.last_insert_rowid(), contract.text.clone())
         }
-        ids.push(row.id());
-    }
-    Ok(ids)
-}
-
-fn record_tool(connection: &Connection, name: &str) -> Result<i64, BuildError> {
-    connection.execute(INSERT_TOOL, [name]).map_err(store)?;
-    Ok(connection.last_insert_rowid())
-}
-
-fn find_tool(connection: &Connection, name: &str) -> Result<Option<i64>, BuildError> {
+    };
     connection
-        .query_row(FIND_TOOL, [name], |row| row.get(0))
-        .optional()
-        .map_err(store)
+        .execute(UPSERT_CONTRACT, (tool, contract.contract.version, text))
+        .map_err(Refused::Database)?;
+    Ok(tool)
 }
 
-fn find(
-    connection: &Connection,
-    row: ContractRow,
-) -> Result<Option<serde_json::Value>, BuildError> {
-    let text: Option<String> = connection
-        .query_row(FIND_CONTRACT, (row.tool, row.version), |row| row.get(0))
-        .optional()
-        .map_err(store)?;
-    text.map(|text| serde_json::from_str(&text))
-        .transpose()
-        .map_err(|error| {
-            let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
-            BuildError::Store(StoreError::new(what).caused_by(error))
+/// What the ledger has of a contract.
+enum Found {
+    /// The same or a wider one, and the tool's id.
+    Covered(i64),
+    /// A narrower one, the tool's id, and what the ledger is to keep.
+    Narrower(i64, serde_json::Value),
+    /// None; and the tool's id, if it has other versions of it.
+    Nothing(Option<i64>),
+}
+
+fn find(transaction: &Transaction, contract: &Registered) -> Result<Found, Refused> {
+    let tool: Option<i64> = transaction
+        .own(Own::FindTool, |find| {
+            find.query_row([&contract.contract.tool], |row| row.get(0))
+                .optional()
         })
+        .map_err(Refused::Database)?;
+    let Some(tool) = tool else {
+        return Ok(Found::Nothing(None));
+    };
+    let stored: Option<String> = transaction
+        .own(Own::FindContract, |find| {
+            find.query_row((tool, contract.contract.version), |row| row.get(0))
+                .optional()
+        })
+        .map_err(Refused::Database)?;
+    let Some(stored) = stored else {
+        return Ok(Found::Nothing(Some(tool)));
+    };
+    if stored == contract.text {
+        return Ok(Found::Covered(tool));
+    }
+    let stored = serde_json::from_str(&stored).map_err(|error| {
+        let what = "a contract in the ledger is not JSON; the ledger was changed from outside";
+        Refused::Contract(BuildError::Store(StoreError::new(what).caused_by(error)))
+    })?;
+    match (contract.check)(&stored, &contract.contract).map_err(Refused::Contract)? {
+        None => Ok(Found::Covered(tool)),
+        Some(widest) => Ok(Found::Narrower(tool, widest)),
+    }
 }
 
 fn store(error: rusqlite::Error) -> BuildError {
     BuildError::Store(unreadable(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_contract_row_survives_its_id() {
-        for tool in [1, 2, 1_000_000] {
-            for version in [1, 2, 999_999_999] {
-                let row = ContractRow { tool, version };
-                assert_eq!(ContractRow::from_id(row.id()), row);
-            }
-        }
-    }
 }

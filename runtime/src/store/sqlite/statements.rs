@@ -41,7 +41,8 @@ pub(super) const TEMPORARY_OBJECTS: &str = "SELECT type, name FROM sqlite_temp_s
 
 /// A receipt by its identity and operation, to settle a lost commit.
 pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_receipts \
-     WHERE key = ?1 AND tool = ?3 AND operation_id = ?4 \
+     WHERE key = ?1 AND operation_id = ?4 \
+     AND tool = (SELECT id FROM idempotent_tools WHERE name = ?3) \
      AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
 
 /// Makes what the fence's transaction read final: a lost commit's frames that no reader
@@ -49,8 +50,12 @@ pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_receipts \
 pub(super) const RAISE_FENCE: &str =
     "UPDATE idempotent_ledger SET value = value + 1 WHERE name = 'fence'";
 
-/// The identity's row, for a connection that caches no ids.
-pub(super) const FIND_BY_TEXT: &str = "SELECT o.operation_id, o.version, o.fingerprint, o.expires_at, o.result \
+/// Changed by whatever changes the schema, a restore included.
+pub(super) const SCHEMA_COOKIE: &str = "PRAGMA schema_version";
+
+/// The identity's row, for a connection that caches no ids, and the ledger's version.
+pub(super) const FIND_BY_TEXT: &str = "SELECT o.operation_id, o.version, o.fingerprint, o.expires_at, o.result, \
+     (SELECT value FROM idempotent_ledger WHERE name = 'schema') \
      FROM idempotent_receipts AS o \
      WHERE o.key = ?1 AND o.scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2) \
      AND o.tool = (SELECT id FROM idempotent_tools WHERE name = ?3)";

@@ -93,7 +93,8 @@ fn write_batch(core: &Core) {
 
 /// One pass of pruning; how long to rest after it.
 fn prune_a_little(core: &Core) -> Duration {
-    let mut writer = core.writer();
+    let mut guard = core.writer();
+    let writer = &mut *guard;
     let transaction = match writer.take(core) {
         Ok(transaction) => transaction,
         Err(error) => {
@@ -102,7 +103,14 @@ fn prune_a_little(core: &Core) -> Duration {
         }
     };
     // Another process that has the lock comes first.
-    let pruned = prune(core, &transaction, &mut writer.walk, PRUNE_ROWS, || false);
+    let pruned = prune(
+        core,
+        &transaction,
+        &mut writer.memo,
+        &mut writer.walk,
+        PRUNE_ROWS,
+        || false,
+    );
     writer.put(core, transaction);
     match pruned {
         Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(&*core.clock).max(PRUNE_PAUSE),

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -34,6 +34,8 @@ pub(super) struct Ticket {
     state: AtomicU8,
     /// On the clock's monotonic axis.
     pub(super) deadline: Duration,
+    /// In which generation the answer was read or committed; zero if it may not be remembered.
+    learnt_in: AtomicU64,
     slot: Mutex<Slot>,
     answered: Condvar,
 }
@@ -61,9 +63,20 @@ impl Ticket {
         Self {
             state: AtomicU8::new(QUEUED),
             deadline,
+            learnt_in: AtomicU64::new(0),
             slot: Mutex::default(),
             answered: Condvar::new(),
         }
+    }
+
+    /// The answer that comes next holds in `generation`.
+    pub(super) fn learnt_in(&self, generation: u64) {
+        self.learnt_in.store(generation, Ordering::Relaxed); // The slot's lock orders it.
+    }
+
+    /// The generation that the answer holds in, if it may be remembered.
+    pub(super) fn generation(&self) -> Option<u64> {
+        Some(self.learnt_in.load(Ordering::Relaxed)).filter(|generation| *generation != 0)
     }
 
     /// The writer begins the call; `false` if its caller has left.

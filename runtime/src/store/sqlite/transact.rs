@@ -86,14 +86,14 @@ pub(super) fn run<T, E>(
     work: impl FnOnce(&Transaction) -> Result<T, E>,
 ) -> Result<T, TransactError<E>> {
     let transaction = writer.take(core).map_err(TransactError::Storage)?;
-    let outcome = inside(core, &writer.memo, &transaction, ticket, work);
+    let outcome = inside(core, &mut writer.memo, &transaction, ticket, work);
     writer.put(core, transaction);
     outcome
 }
 
 fn inside<T, E>(
     core: &Core,
-    memo: &Memo,
+    memo: &mut Memo,
     transaction: &Transaction,
     ticket: &Ticket,
     work: impl FnOnce(&Transaction) -> Result<T, E>,
@@ -104,6 +104,8 @@ fn inside<T, E>(
     if !transaction.lock(waits).map_err(storage)? || !ticket.begin() {
         return Err(TransactError::Busy);
     }
+    memo.confirm_locked(core, transaction)
+        .map_err(TransactError::Storage)?;
     let outcome = restricted(transaction, ticket.deadline, || work(transaction));
     let left_behind = tidy(memo, transaction);
     if ticket.deadline <= core.clock.monotonic() {
@@ -127,8 +129,12 @@ fn inside<T, E>(
     if !ticket.seal() {
         return Err(TransactError::DeadlineExceeded);
     }
+    core.check_files().map_err(TransactError::Storage)?;
     match transaction.command(Own::Commit) {
-        Ok(()) => Ok(value),
+        Ok(()) => core
+            .check_files()
+            .map(|()| value)
+            .map_err(TransactError::Unknown),
         Err(error) if transaction.is_autocommit() => Err(TransactError::Unknown(unreadable(error))),
         Err(error) => Err(storage(error)),
     }

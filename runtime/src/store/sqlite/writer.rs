@@ -12,17 +12,20 @@ use crate::{
         id::OperationId,
         stored::{Receipt, Stored},
     },
-    request::arguments::fingerprint::Fingerprint,
+    request::{arguments::fingerprint::Fingerprint, registered::Registered},
     store::{
         StoreError,
         sqlite::{
             Core,
             call::Undo,
-            connection::is_busy,
+            connection::{WriteConnection, is_busy},
             guard::Guard,
+            misuse,
             options::OpenError,
             own::{Own, OwnConnection},
             prune::Walk,
+            register,
+            watch::Watch,
         },
     },
 };
@@ -43,34 +46,48 @@ pub(super) struct Writer {
     pub(super) walk: Walk,
 }
 
-/// What holds for every transaction of a write connection.
+/// What holds for every transaction of a write connection: what is of the ledger, only while
+/// its generation does.
 #[derive(Debug, Default)]
 pub(super) struct Memo {
+    /// What the ledger's part was learnt in; zero if there is none.
+    generation: u64,
+    /// SQLite's number of the schema that `ledger_objects` was counted in.
+    pub(super) schema_cookie: Option<i64>,
     /// How many objects the ledger has when no handler has renamed any.
     pub(super) ledger_objects: i64,
-    /// The temporary objects of the application's hook.
+    /// The temporary objects of the application's hook: the connection's own, which nobody
+    /// else can change.
     pub(super) temporary: BTreeSet<(String, String)>,
     /// Ids of committed scopes.
     scopes: HashMap<Arc<str>, i64>,
-    /// Ids that the open transaction has written or read.
-    uncommitted: Vec<(Arc<str>, i64)>,
+    /// What the open transaction has written or read. It is worth nothing before its commit.
+    uncommitted: Vec<Learnt>,
     /// How many calls are to be kept before a batch does without savepoints again.
     wary: u32,
 }
 
+/// An id in the ledger.
+#[derive(Debug)]
+enum Learnt {
+    Scope(Arc<str>, i64),
+    Tool(Arc<Registered>, i64),
+}
+
 impl Writer {
-    /// A writer without a connection, to be opened.
-    pub(super) fn closed() -> Self {
-        Self {
+    /// A writer with a connection that was just opened.
+    pub(super) fn new(
+        opened: WriteConnection,
+        watch: &Watch,
+        guard: &Arc<Guard>,
+    ) -> Result<Self, OpenError> {
+        let mut writer = Self {
             connection: None,
             memo: Memo::default(),
             walk: Walk::default(),
-        }
-    }
-
-    pub(super) fn open(&mut self, core: &Core) -> Result<(), OpenError> {
-        self.connection = Some(self.reopen(core)?);
-        Ok(())
+        };
+        writer.connection = Some(writer.adopt(opened, watch, guard)?);
+        Ok(writer)
     }
 
     /// Takes the connection, opening it anew if it broke.
@@ -82,13 +99,17 @@ impl Writer {
             None if core.opener.path.is_none() => Err(StoreError::new(
                 "the store in memory has lost its connection; open a new one",
             )),
-            None => self.reopen(core).map_err(|error| {
-                StoreError::new(
-                    "the database can't be opened again after a failure; check its disk",
-                )
-                .retryable()
-                .caused_by(error)
-            }),
+            None => {
+                // What is at the path now may be another database, or none.
+                core.check_files()?;
+                self.reopen(core).map_err(|error| {
+                    StoreError::new(
+                        "the database can't be opened again after a failure; check its disk",
+                    )
+                    .retryable()
+                    .caused_by(error)
+                })
+            }
         }
     }
 
@@ -106,11 +127,24 @@ impl Writer {
 
     fn reopen(&mut self, core: &Core) -> Result<Transaction, OpenError> {
         let opened = core.opener.writer(&core.guard)?;
-        self.memo.ledger_objects = opened.ledger_objects;
+        self.adopt(opened, &core.watch, &core.guard)
+    }
+
+    fn adopt(
+        &mut self,
+        opened: WriteConnection,
+        watch: &Watch,
+        guard: &Arc<Guard>,
+    ) -> Result<Transaction, OpenError> {
+        self.memo.forget();
+        self.memo.schema_cookie = None;
         self.memo.temporary = opened.temporary;
-        self.memo.uncommitted.clear();
+        if watch.follow(&opened.connection).is_err() {
+            let replaced = misuse("the database file was replaced while it was opened");
+            return Err(OpenError::Sqlite(replaced));
+        }
         let connection = OwnConnection::prepare(opened.connection).map_err(OpenError::Sqlite)?;
-        Ok(Transaction::new(connection, Arc::clone(&core.guard)))
+        Ok(Transaction::new(connection, Arc::clone(guard)))
     }
 }
 
@@ -132,6 +166,78 @@ impl Memo {
         self.wary = WARY;
     }
 
+    pub(super) fn is_of(&self, generation: u64) -> bool {
+        self.generation == generation
+    }
+
+    /// The generation of the open transaction.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Nothing is known of the ledger.
+    pub(super) fn forget(&mut self) {
+        self.generation = 0;
+        self.scopes.clear();
+        self.uncommitted.clear();
+    }
+
+    /// From now on what is learnt is of this generation.
+    pub(super) fn learn_in(&mut self, generation: u64) {
+        self.generation = generation;
+    }
+
+    /// The id of a tool whose contract the ledger has; `None` if it is to be registered again.
+    pub(super) fn find_tool(
+        &mut self,
+        transaction: &Transaction,
+        contract: &Arc<Registered>,
+    ) -> rusqlite::Result<Result<Option<i64>, StoreError>> {
+        if let Some(id) = contract.tool(self.generation) {
+            return Ok(Ok(Some(id)));
+        }
+        let learnt = self.uncommitted.iter().find_map(|learnt| match learnt {
+            Learnt::Tool(known, id) if Arc::ptr_eq(known, contract) => Some(*id),
+            Learnt::Tool(..) | Learnt::Scope(..) => None,
+        });
+        if learnt.is_some() {
+            return Ok(Ok(learnt));
+        }
+        let found = match register::locate(transaction, contract) {
+            Ok(found) => found,
+            Err(refused) => return refused.again().map(Err),
+        };
+        if let Some(id) = found {
+            self.wrote_tool(contract, id);
+        }
+        Ok(Ok(found))
+    }
+
+    fn wrote_tool(&mut self, contract: &Arc<Registered>, id: i64) {
+        self.uncommitted
+            .push(Learnt::Tool(Arc::clone(contract), id));
+    }
+
+    /// The id of a tool, whose contract is registered if need be: the write lock is held.
+    pub(super) fn ensure_tool(
+        &mut self,
+        transaction: &Transaction,
+        contract: &Arc<Registered>,
+    ) -> rusqlite::Result<Result<i64, StoreError>> {
+        match self.find_tool(transaction, contract)? {
+            Ok(Some(id)) => return Ok(Ok(id)),
+            Ok(None) => (),
+            Err(refused) => return Ok(Err(refused)),
+        }
+        match register::ensure(transaction, contract) {
+            Ok(id) => {
+                self.wrote_tool(contract, id);
+                Ok(Ok(id))
+            }
+            Err(refused) => refused.again().map(Err),
+        }
+    }
+
     /// The id of a scope; `None` if no operation was ever recorded in it.
     pub(super) fn find_scope(
         &mut self,
@@ -141,42 +247,53 @@ impl Memo {
         if let Some(id) = self.scopes.get(scope) {
             return Ok(Some(*id));
         }
-        if let Some((_, id)) = self.uncommitted.iter().find(|(text, _)| text == scope) {
-            return Ok(Some(*id));
+        let learnt = self.uncommitted.iter().find_map(|learnt| match learnt {
+            Learnt::Scope(text, id) if text == scope => Some(*id),
+            Learnt::Scope(..) | Learnt::Tool(..) => None,
+        });
+        if learnt.is_some() {
+            return Ok(learnt);
         }
         let found = transaction.own(Own::FindScope, |find| {
             find.query_row([&**scope], |row| row.get(0)).optional()
         })?;
         if let Some(id) = found {
-            self.uncommitted.push((Arc::clone(scope), id));
+            self.wrote_scope(scope, id);
         }
         Ok(found)
     }
 
     /// Notes a scope that the open transaction has written.
     pub(super) fn wrote_scope(&mut self, scope: &Arc<str>, id: i64) {
-        self.uncommitted.push((Arc::clone(scope), id));
+        self.uncommitted.push(Learnt::Scope(Arc::clone(scope), id));
     }
 
-    /// Where the open transaction's scopes stand, before a call.
+    /// Where the open transaction stands, before a call.
     pub(super) fn mark(&self) -> usize {
         self.uncommitted.len()
     }
 
-    /// A call is undone: so are its scopes.
+    /// A call is undone: so is what it wrote.
     pub(super) fn forget_since(&mut self, mark: usize) {
         self.uncommitted.truncate(mark);
     }
 
-    /// The transaction is committed: its scopes are there to stay.
+    /// The transaction is committed: what it wrote is there to stay.
     pub(super) fn committed(&mut self) {
         if REMEMBERED_SCOPES < self.scopes.len() {
             self.scopes.clear();
         }
-        self.scopes.extend(mem::take(&mut self.uncommitted));
+        for learnt in mem::take(&mut self.uncommitted) {
+            match learnt {
+                Learnt::Scope(text, id) => {
+                    self.scopes.insert(text, id);
+                }
+                Learnt::Tool(contract, id) => contract.learn(self.generation, id),
+            }
+        }
     }
 
-    /// The transaction is rolled back: so are its scopes.
+    /// The transaction is rolled back, or may be: so is what it wrote.
     pub(super) fn rolled_back(&mut self) {
         self.uncommitted.clear();
     }
