@@ -67,6 +67,30 @@ impl Clock for SystemClock {
     }
 }
 
+/// One moment by both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The ledger's own time.
+    pub(crate) ledger: Timestamp,
+    /// The time of day.
+    pub(crate) wall: Timestamp,
+}
+
+impl Moment {
+    pub(crate) fn plus(self, later: Duration) -> Self {
+        Self {
+            ledger: self.ledger.plus(later),
+            wall: self.wall.plus(later),
+        }
+    }
+
+    /// What has passed since `first`, by the clock that says more.
+    pub(crate) fn since(self, first: Self) -> Duration {
+        let by_ledger = first.ledger.until(self.ledger);
+        by_ledger.max(first.wall.until(self.wall))
+    }
+}
+
 /// A clock that stands still until a test moves it.
 ///
 /// Clones share the time.

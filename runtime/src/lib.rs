@@ -47,6 +47,7 @@ pub use effect::{
     external::{
         attempt::Attempt,
         error::AttemptError,
+        incident::{Incident, IncidentKind},
         inquiry::{Inquiry, Reconciled},
         resolution::{Finding, Resolution, ResolveError},
     },

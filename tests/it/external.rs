@@ -254,7 +254,7 @@ async fn a_caller_that_leaves_changes_nothing() {
 }
 
 /// Polls a future so many times at most.
-struct Polls<F>(F, usize);
+pub(crate) struct Polls<F>(pub(crate) F, pub(crate) usize);
 
 impl<F: Future + Unpin> Future for Polls<F> {
     type Output = Option<F::Output>;

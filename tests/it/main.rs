@@ -33,6 +33,7 @@ mod old_ledger;
 mod outbox;
 mod pace;
 mod process;
+mod proof;
 mod provider;
 mod recoverers;
 mod reliability;

@@ -115,6 +115,13 @@ impl Provider {
         self.books.lock().unwrap().asked
     }
 
+    /// What the provider knows requests by, of those that it has applied.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<_> = self.books.lock().unwrap().keys.iter().cloned().collect();
+        keys.sort();
+        keys
+    }
+
     /// It can't tell what became of anything.
     pub(crate) fn is_mute(&self, is_mute: bool) {
         self.books.lock().unwrap().is_mute = is_mute;

@@ -7,7 +7,12 @@
 //! is unknown, truthfully. A lease may expire at any moment, as a clock that jumps makes it.
 //!
 //! What it assumes is what the documentation states: no send outlives `settle`, the
-//! provider keeps keys for its window, people and providers tell the truth.
+//! provider keeps keys for its window, people and providers tell the truth. In a world where
+//! they don't, a person's finding may be false and a provider's "no" too early: there the
+//! effect may come twice, but a success that is heard of is what counts from then on.
+//!
+//! The provider may ask to wait; what nobody takes up comes to its end; the ledger may be
+//! lost, and an older copy take its place.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,8 +22,8 @@ use super::state::{
     By, Event, Failed, Operation, Origin, Refusal, Report, Resend, Resolution, Run, State, Verdict,
 };
 use crate::{
-    clock::Timestamp,
-    effect::external::recovery::{Dispatches, Recovery},
+    clock::{Moment as Time, Timestamp},
+    effect::external::recovery::Recovery,
 };
 
 const WINDOW: Duration = Duration::from_hours(1);
@@ -30,6 +35,10 @@ struct World {
     recovery: Recovery,
     origin: Origin,
     max_attempts: u32,
+    /// Findings may be false, and answers too early.
+    misleads: bool,
+    /// The ledger may be lost, once.
+    restores: bool,
     flaw: Option<Flaw>,
 }
 
@@ -69,6 +78,24 @@ enum Flaw {
     /// What was in doubt is tried again by itself once it turns out late that nothing was
     /// applied, whatever the recovery.
     DoubtForgotten,
+    /// A success that comes after another end is dropped.
+    LateSuccessDropped,
+    /// An answer that the effect exists is dropped after another end.
+    LateAnswerDropped,
+    /// A success that comes late counts, and the attempt after it may send all the same.
+    SendsAfterSuccess,
+    /// Cancelling what failed with nothing applied does nothing.
+    CancelAfterFailureIgnored,
+    /// What has come to its end unsent is sent.
+    EndIgnored,
+    /// After a restore the provider is given another key.
+    OtherKey,
+    /// The provider's window is looked at by the clock that was set back alone.
+    OneClock,
+    /// What the provider asked for is not waited for.
+    GuidanceIgnored,
+    /// After a restore nothing is taken for possibly sent.
+    RestoreForgotten,
 }
 
 /// Where the worker of an attempt is.
@@ -84,6 +111,10 @@ enum Step {
     Answered { applied: bool },
 }
 
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is true or not whatever the others are"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Moment {
     operation: Operation,
@@ -101,6 +132,15 @@ struct Moment {
     asked: Option<(u32, Verdict)>,
     /// What a person has found out, not yet recorded.
     found: Option<(u32, Resolution)>,
+    /// The ledger has heard of a success while it knew the operation.
+    proved: bool,
+    /// The provider asked to wait, and the time is not over.
+    guided: bool,
+    /// Nobody took it up in its retention.
+    ended: bool,
+    restored: bool,
+    /// Requests under way that the ledger which sent them has lost.
+    strays: u8,
     broken: Option<&'static str>,
 }
 
@@ -116,6 +156,15 @@ enum Action {
     LoseAnswer(u32, bool),
     TellAnswer(u32, bool, Run),
     TellAmbiguous(u32, Run),
+    /// It was told to come back later.
+    TellWait(u32, Run),
+    WaitIsOver,
+    /// Its retention ends.
+    End,
+    /// A copy from before it takes the ledger's place.
+    Restore,
+    ArriveStray(Answer),
+    LoseStray,
     CrashWorker(u32, Step),
     ExpireLease,
     EndRun,
@@ -143,21 +192,28 @@ impl World {
         if self.has(Flaw::ResendAlways) {
             return Resend::SameIdentity;
         }
-        let now = if moment.window_over && !self.has(Flaw::WindowIgnored) {
-            Timestamp(0).plus(WINDOW)
-        } else {
-            Timestamp(0)
+        let over = moment.window_over && !self.has(Flaw::WindowIgnored);
+        let zero = Timestamp(0);
+        // The wall clock was set back meanwhile.
+        let now = Time {
+            ledger: if over && !self.has(Flaw::OneClock) {
+                zero.plus(WINDOW)
+            } else {
+                zero
+            },
+            wall: zero,
         };
-        let dispatches = Dispatches {
-            first: Timestamp(0),
-            latest: Timestamp(0),
+        let first = Time {
+            ledger: zero,
+            wall: zero,
         };
-        self.recovery.resend(dispatches, now, TIMEOUT)
+        self.recovery.resend(first, now, TIMEOUT)
     }
 
     /// Whether no send can be on its way, as `settle` promises when it is over.
     fn quiet(moment: &Moment) -> bool {
         moment.network.is_empty()
+            && moment.strays == 0
             && moment
                 .workers
                 .iter()
@@ -266,6 +322,25 @@ impl World {
                 operation.cancel = false;
                 operation.step(event)
             }
+            (
+                Some(Flaw::LateSuccessDropped),
+                Event::Report {
+                    report: Report::Succeeded,
+                    ..
+                },
+            )
+            | (
+                Some(Flaw::LateAnswerDropped),
+                Event::Reconciled {
+                    verdict: Verdict::Applied,
+                    ..
+                },
+            ) if operation.state.is_final() => Err(Refusal::Final),
+            (Some(Flaw::CancelAfterFailureIgnored), Event::Cancel)
+                if operation.state == State::Failed(Failed::NothingApplied) =>
+            {
+                Ok(operation)
+            }
             (Some(Flaw::ResolutionUnfenced), Event::Resolve { resolution, .. }) => {
                 operation.step(Event::Resolve {
                     seen: operation.attempts,
@@ -278,6 +353,9 @@ impl World {
 
     /// Applies an event, and keeps watch over what must never happen on the way.
     fn apply(&self, moment: &mut Moment, event: Event) -> bool {
+        if moment.ended && !self.has(Flaw::EndIgnored) {
+            return false;
+        }
         let Ok(next) = self.step(&moment.operation, event) else {
             return false;
         };
@@ -286,11 +364,45 @@ impl World {
             Event::Begin { by, .. } => Some(by),
             _ => None,
         };
-        let again = before.state == State::Failed(Failed::NothingApplied) && by == Some(By::Key);
-        if before.state.is_final() && next.state != before.state && !again {
+        let nothing = before.state == State::Failed(Failed::NothingApplied);
+        let allowed = match event {
+            Event::Begin { by, .. } => nothing && by == By::Key,
+            Event::Cancel => nothing && next.state == State::Cancelled,
+            // Proof overrules every end but a success.
+            Event::Report {
+                report: Report::Succeeded,
+                ..
+            }
+            | Event::Reconciled {
+                verdict: Verdict::Applied,
+                ..
+            }
+            | Event::Resolve {
+                resolution: Resolution::Succeeded,
+                ..
+            } => before.state != State::Succeeded && next.state == State::Succeeded,
+            Event::Report { .. }
+            | Event::Reconciled { .. }
+            | Event::Resolve { .. }
+            | Event::LeaseExpired { .. }
+            | Event::RunEnded { .. } => false,
+        };
+        if before.state.is_final() && next.state != before.state && !allowed {
             moment.broken = Some("a final state changed");
         }
+        if matches!(event, Event::Cancel) && nothing && next.state != State::Cancelled {
+            moment.broken = Some("what was cancelled may be sent");
+        }
         if next.attempts > before.attempts {
+            if moment.proved {
+                moment.broken = Some("dispatched after a success was heard of");
+            }
+            if moment.guided {
+                moment.broken = Some("dispatched before the provider wants it");
+            }
+            if moment.ended {
+                moment.broken = Some("dispatched after its end");
+            }
             if before.cancel {
                 moment.broken = Some("dispatched after it was cancelled");
             }
@@ -319,6 +431,9 @@ impl World {
     }
 
     fn tell(&self, moment: &mut Moment, attempt: u32, report: Report, run: Run) {
+        if report == Report::Succeeded && !moment.ended {
+            moment.proved = true;
+        }
         // A report that the machine refuses is simply of no effect.
         let _ = self.apply(
             moment,
@@ -348,6 +463,11 @@ impl Model for World {
             key_known: false,
             asked: None,
             found: None,
+            proved: false,
+            guided: false,
+            ended: false,
+            restored: false,
+            strays: 0,
             broken: None,
         }]
     }
@@ -370,6 +490,10 @@ impl Model for World {
                 }
                 Step::Answered { applied } => {
                     actions.push(Action::TellAnswer(attempt, applied, Run::Continues));
+                    if !applied {
+                        actions.push(Action::TellWait(attempt, Run::Continues));
+                        actions.push(Action::TellWait(attempt, Run::Ends));
+                    }
                 }
             }
             actions.push(Action::CrashWorker(attempt, step));
@@ -404,6 +528,22 @@ impl Model for World {
         if matches!(self.recovery, Recovery::ProviderKey { .. }) {
             actions.push(Action::EndWindow);
         }
+        if moment.guided {
+            actions.push(Action::WaitIsOver);
+        }
+        if !moment.ended {
+            actions.push(Action::End);
+        }
+        if self.restores && !moment.restored {
+            actions.push(Action::Restore);
+        }
+        if moment.strays > 0 {
+            actions.extend([
+                Action::ArriveStray(Answer::Apply),
+                Action::ArriveStray(Answer::Refuse),
+                Action::LoseStray,
+            ]);
+        }
     }
 
     #[allow(clippy::too_many_lines, reason = "one place for all that can happen")]
@@ -411,6 +551,9 @@ impl Model for World {
         let mut moment = before.clone();
         match action {
             Action::Begin(by) => {
+                if moment.guided && !self.has(Flaw::GuidanceIgnored) {
+                    return None;
+                }
                 // The run looked at some moment up to now; all of them are tried.
                 let seen = match self.flaw {
                     Some(Flaw::BeginUnfenced) => 0,
@@ -431,8 +574,13 @@ impl Model for World {
             Action::ReadLease(attempt) => {
                 let holds = moment.operation.state == State::Attempting
                     && moment.operation.attempts == attempt;
-                if !holds && !self.has(Flaw::LeaseUnread) {
+                let forgets =
+                    self.has(Flaw::SendsAfterSuccess) && moment.operation.state == State::Succeeded;
+                if !holds && !self.has(Flaw::LeaseUnread) && !forgets {
                     return None;
+                }
+                if moment.proved {
+                    moment.broken = Some("sent after a success was heard of");
                 }
                 moment.workers.remove(&(attempt, Step::Recorded));
                 moment.workers.insert((attempt, Step::Sending));
@@ -448,20 +596,38 @@ impl Model for World {
             }
             Action::Arrive(attempt, answer) => {
                 moment.network.remove(&attempt);
-                let dedupes = matches!(self.recovery, Recovery::ProviderKey { .. });
-                let applied = if dedupes && moment.key_known {
-                    true
-                } else {
-                    match answer {
-                        Answer::Apply => {
-                            moment.effects += 1;
-                            moment.key_known = dedupes;
-                            true
-                        }
-                        Answer::Refuse => false,
-                    }
-                };
+                let applied = self.arrive(&mut moment, answer);
                 moment.answers.insert((attempt, applied));
+            }
+            Action::ArriveStray(answer) => {
+                moment.strays -= 1;
+                self.arrive(&mut moment, answer);
+            }
+            Action::LoseStray => moment.strays -= 1,
+            Action::TellWait(attempt, run) => {
+                moment
+                    .workers
+                    .remove(&(attempt, Step::Answered { applied: false }));
+                moment.guided = true;
+                self.tell(&mut moment, attempt, Report::NotApplied, run);
+            }
+            Action::WaitIsOver => moment.guided = false,
+            Action::End => match moment.operation.state {
+                State::Accepted | State::Failed(Failed::NothingApplied) => moment.ended = true,
+                State::Attempting
+                | State::Between
+                | State::CancelRequested
+                | State::OutcomeUnknown
+                | State::Succeeded
+                | State::Failed(Failed::Refused)
+                | State::Cancelled => return None,
+            },
+            // Past the window the provider knows no key any more, whatever ledger there is.
+            Action::Restore if moment.window_over => return None,
+            // A restore takes longer than a send that a provider is to know again.
+            Action::Restore if self.recovery == KEY && !Self::quiet(&moment) => return None,
+            Action::Restore => {
+                moment = self.restore(&moment);
             }
             Action::Lose(attempt) => {
                 moment.network.remove(&attempt);
@@ -518,6 +684,7 @@ impl Model for World {
                 }
                 let settled = Self::quiet(&moment) || self.has(Flaw::AnswerBeforeSettling);
                 let verdict = match (moment.effects, settled) {
+                    _ if self.misleads && moment.asked.is_none() && !settled => Verdict::NotApplied,
                     (0, true) => Verdict::NotApplied,
                     (0, false) => Verdict::Undetermined,
                     _ => Verdict::Applied,
@@ -526,6 +693,9 @@ impl Model for World {
             }
             Action::UseAnswer => {
                 let (seen, verdict) = moment.asked.take()?;
+                if verdict == Verdict::Applied && !moment.ended {
+                    moment.proved = true;
+                }
                 let _ = self.apply(&mut moment, Event::Reconciled { seen, verdict });
             }
             Action::Cancel => {
@@ -534,10 +704,14 @@ impl Model for World {
                 }
             }
             Action::Find(resolution) => {
-                if moment.operation.state != State::OutcomeUnknown || !Self::quiet(&moment) {
+                if moment.operation.state != State::OutcomeUnknown {
+                    return None;
+                }
+                if !self.misleads && !Self::quiet(&moment) {
                     return None;
                 }
                 match resolution {
+                    Resolution::Failed | Resolution::NotApplied if self.misleads => (),
                     Resolution::Succeeded if moment.effects == 0 => return None,
                     Resolution::Failed | Resolution::NotApplied if moment.effects > 0 => {
                         return None;
@@ -551,6 +725,9 @@ impl Model for World {
                 let _ = self.apply(&mut moment, Event::Resolve { seen, resolution });
             }
             Action::EndWindow => {
+                if moment.restored {
+                    return None; // What the lost ledger sent is older than this one knows.
+                }
                 // A send that was allowed inside the window arrives inside it.
                 if !moment.window_over {
                     moment.window_over = true;
@@ -566,14 +743,25 @@ impl Model for World {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("at most one effect", |_, moment: &Moment| {
-                moment.effects <= 1
+            Property::always("at most one effect", |world: &Self, moment: &Moment| {
+                world.misleads || moment.effects <= 1
             }),
-            Property::always("no failure after an effect", |_, moment: &Moment| {
-                !matches!(moment.operation.state, State::Failed(_)) || moment.effects == 0
-            }),
-            Property::always("nothing cancelled after an effect", |_, moment: &Moment| {
-                moment.operation.state != State::Cancelled || moment.effects == 0
+            Property::always(
+                "no failure after an effect",
+                |world: &Self, moment: &Moment| {
+                    let failed = matches!(moment.operation.state, State::Failed(_));
+                    world.ignores_effects(moment) || !failed || moment.effects == 0
+                },
+            ),
+            Property::always(
+                "nothing cancelled after an effect",
+                |world: &Self, moment: &Moment| {
+                    let cancelled = moment.operation.state == State::Cancelled;
+                    world.ignores_effects(moment) || !cancelled || moment.effects == 0
+                },
+            ),
+            Property::always("proof wins", |_, moment: &Moment| {
+                !moment.proved || moment.operation.state == State::Succeeded
             }),
             Property::always("no success without an effect", |_, moment: &Moment| {
                 moment.operation.state != State::Succeeded || moment.effects > 0
@@ -610,6 +798,59 @@ impl Model for World {
 }
 
 impl World {
+    /// Whether an end without effect may be told though there is one: what was found out is
+    /// false, or a ledger that was lost had it and the same key will be told of it.
+    fn ignores_effects(&self, moment: &Moment) -> bool {
+        self.misleads || (moment.restored && self.recovery == KEY)
+    }
+
+    /// The provider takes a request, or doesn't; whether it says that the effect exists.
+    fn arrive(&self, moment: &mut Moment, answer: Answer) -> bool {
+        let dedupes = matches!(self.recovery, Recovery::ProviderKey { .. });
+        if dedupes && moment.key_known {
+            return true;
+        }
+        match answer {
+            Answer::Apply => {
+                moment.effects += 1;
+                moment.key_known = dedupes;
+                true
+            }
+            Answer::Refuse => false,
+        }
+    }
+
+    /// The first call after an older copy took the ledger's place, which knows nothing of it.
+    fn restore(&self, before: &Moment) -> Moment {
+        let knows_again = match self.recovery {
+            Recovery::ProviderKey { .. } => true,
+            Recovery::Reconcile { .. } | Recovery::Inspect => self.has(Flaw::RestoreForgotten),
+        };
+        let requests = before.network.len();
+        let sends = |(_, step): &&(u32, Step)| *step == Step::Sending;
+        let leaving = before.workers.iter().filter(sends).count();
+        Moment {
+            operation: if knows_again {
+                Operation::accepted(self.origin)
+            } else {
+                Operation::perhaps_lost(self.origin)
+            },
+            workers: BTreeSet::new(),
+            network: BTreeSet::new(),
+            answers: BTreeSet::new(),
+            strays: u8::try_from(requests + leaving).unwrap_or(u8::MAX),
+            doubted: false,
+            asked: None,
+            found: None,
+            proved: false,
+            guided: false,
+            ended: false,
+            restored: true,
+            key_known: before.key_known && !self.has(Flaw::OtherKey),
+            ..before.clone()
+        }
+    }
+
     /// Whether an attempt that was allowed has yet to send.
     fn recorded(moment: &Moment) -> bool {
         let current = moment.operation.attempts;
@@ -629,7 +870,27 @@ fn world(recovery: Recovery) -> World {
         recovery,
         origin: Origin::Call,
         max_attempts: 3,
+        misleads: false,
+        restores: false,
         flaw: None,
+    }
+}
+
+/// A world where what is found out may be false.
+fn misleading(recovery: Recovery) -> World {
+    World {
+        max_attempts: 2,
+        misleads: true,
+        ..world(recovery)
+    }
+}
+
+/// A world where the ledger may be lost.
+fn restoring(recovery: Recovery) -> World {
+    World {
+        max_attempts: 2,
+        restores: true,
+        ..world(recovery)
     }
 }
 
@@ -684,6 +945,40 @@ fn enqueued_operations_are_as_safe() {
             max_attempts: 2,
             ..world(recovery)
         });
+    }
+}
+
+#[test]
+fn a_success_counts_whatever_was_found_out_before() {
+    for recovery in [KEY, RECONCILE, INSPECT] {
+        check(misleading(recovery));
+    }
+}
+
+#[test]
+fn a_restored_ledger_has_no_second_effect() {
+    for recovery in [KEY, RECONCILE, INSPECT] {
+        check(restoring(recovery));
+    }
+}
+
+#[test]
+fn every_fence_of_proof_is_needed() {
+    const RULE: &str = "no rule broken on the way";
+    for recovery in [KEY, RECONCILE, INSPECT] {
+        let world = misleading(recovery);
+        check_flaw_in(world, Flaw::LateSuccessDropped, "proof wins");
+        check_flaw_in(world, Flaw::SendsAfterSuccess, RULE);
+        check_flaw(Flaw::CancelAfterFailureIgnored, recovery, RULE);
+        check_flaw(Flaw::EndIgnored, recovery, RULE);
+        check_flaw(Flaw::GuidanceIgnored, recovery, RULE);
+    }
+    check_flaw_in(misleading(RECONCILE), Flaw::LateAnswerDropped, "proof wins");
+    check_flaw(Flaw::OneClock, KEY, "at most one effect");
+    check_flaw_in(restoring(KEY), Flaw::OtherKey, "at most one effect");
+    for recovery in [RECONCILE, INSPECT] {
+        let world = restoring(recovery);
+        check_flaw_in(world, Flaw::RestoreForgotten, "at most one effect");
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use serde_json::value::RawValue;
 
 use crate::{
-    clock::Timestamp,
+    clock::{Moment, Timestamp},
     operation::{
         id::{AttemptId, OperationId},
         identity::Identity,
@@ -27,9 +27,12 @@ pub(crate) struct Record {
     pub(crate) operation: Operation,
     /// The normalized arguments as JSON, for as long as an attempt may need them.
     pub(crate) request: Option<Box<str>>,
+    /// What the provider knows it by; of operations recorded before there was one, the id.
+    pub(crate) provider_key: Option<Box<str>>,
+    /// Until when the provider asked to wait.
+    pub(crate) not_before: Option<Timestamp>,
     /// What the authorizer gave at the acceptance; `None` if that was before tags were kept.
     pub(crate) tags: Option<Tags>,
-    pub(crate) first_attempt_at: Option<Timestamp>,
     /// The latest time that was recorded of it.
     pub(crate) latest_at: Timestamp,
     /// While an attempt or a run is under way: whose, and until when nobody else takes over.
@@ -45,11 +48,12 @@ pub(crate) struct Record {
     pub(crate) error: Option<RecordedError>,
     /// Who settled it by hand, and why.
     pub(crate) resolved: Option<(Box<str>, Box<str>)>,
-    /// From when its key is refused, and from when it is forgotten; unset until it is final.
+    /// From when its key is refused, and from when it is forgotten; unset while it may be
+    /// under way or its outcome is unknown.
     pub(crate) ends: Option<Ends>,
 }
 
-/// The times that are fixed when an operation becomes final.
+/// The times that are fixed when an operation becomes final, or is left before it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ends {
     pub(crate) expires_at: Timestamp,
@@ -71,7 +75,21 @@ pub(crate) struct AttemptRecord {
     pub(crate) number: u32,
     pub(crate) attempt_id: AttemptId,
     pub(crate) started_at: Timestamp,
+    /// By the wall clock.
+    pub(crate) started_wall: Timestamp,
     pub(crate) outcome: AttemptOutcome,
+    pub(crate) called: Called,
+}
+
+/// What is known of an attempt's handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Called {
+    /// It may have been called.
+    Perhaps,
+    /// The runtime stopped the attempt before it.
+    Never,
+    /// By a ledger that this one has taken the place of, under another provider key.
+    Otherwise,
 }
 
 /// How an attempt ended.
@@ -106,6 +124,49 @@ pub(crate) struct NewOperation {
     pub(crate) accepted_at: Timestamp,
     pub(crate) run_until: Timestamp,
     pub(crate) due_at: Option<Timestamp>,
+    /// When it ends if nobody takes it up.
+    pub(crate) ends: Ends,
+}
+
+impl Record {
+    /// Whether its key is refused at `now`, though pruning may not have come to it.
+    pub(crate) fn has_expired(&self, now: Timestamp) -> bool {
+        self.ends.is_some_and(|ends| ends.expires_at <= now)
+    }
+
+    /// What the provider knows the operation by.
+    pub(crate) fn provider_key(&self) -> String {
+        match &self.provider_key {
+            Some(key) => key.to_string(),
+            None => self.operation_id.to_string(),
+        }
+    }
+
+    /// When the first attempt began whose handler may have been called.
+    pub(crate) fn first_called(&self) -> Option<Moment> {
+        let called = |attempt: &&AttemptRecord| attempt.called != Called::Never;
+        self.attempts.iter().find(called).map(|first| Moment {
+            ledger: first.started_at,
+            wall: first.started_wall,
+        })
+    }
+}
+
+impl Called {
+    /// The number under which it is recorded.
+    pub(crate) fn as_number(self) -> Option<u8> {
+        match self {
+            Self::Perhaps => None,
+            Self::Never => Some(0),
+            Self::Otherwise => Some(2),
+        }
+    }
+
+    pub(crate) fn from_number(number: Option<u8>) -> Option<Self> {
+        [Self::Perhaps, Self::Never, Self::Otherwise]
+            .into_iter()
+            .find(|called| called.as_number() == number)
+    }
 }
 
 impl AttemptOutcome {

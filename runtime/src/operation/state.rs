@@ -180,6 +180,9 @@ pub(crate) enum Refusal {
     /// Nothing more is dispatched.
     #[error("the operation was asked to stop; nothing more is sent")]
     Cancelled,
+    /// The provider asked to wait, and the time is not over.
+    #[error("the provider asked to wait; nothing is sent before that")]
+    Guided,
 }
 
 impl Operation {
@@ -191,6 +194,18 @@ impl Operation {
             attempts: 0,
             in_doubt: BTreeSet::new(),
             cancel: false,
+        }
+    }
+
+    /// An operation that another ledger may have had, and sent, which this one has taken the
+    /// place of: that one's attempts are in doubt, as one.
+    #[cfg(test)]
+    pub(crate) fn perhaps_lost(origin: Origin) -> Self {
+        Self {
+            state: State::OutcomeUnknown,
+            attempts: 1,
+            in_doubt: BTreeSet::from([1]),
+            ..Self::accepted(origin)
         }
     }
 
@@ -257,7 +272,11 @@ impl Operation {
             | State::Between
             | State::CancelRequested
             | State::OutcomeUnknown => self.late_report(attempt, report, again),
-            State::Succeeded | State::Failed(_) | State::Cancelled => Err(Refusal::Final),
+            State::Failed(_) | State::Cancelled => match report {
+                Report::Succeeded => Ok(self.succeeded()),
+                Report::Refused | Report::NotApplied | Report::Ambiguous => Err(Refusal::Final),
+            },
+            State::Succeeded => Err(Refusal::Final),
         }
     }
 
@@ -340,7 +359,11 @@ impl Operation {
             | State::Between
             | State::CancelRequested
             | State::OutcomeUnknown => (),
-            State::Succeeded | State::Failed(_) | State::Cancelled => return Err(Refusal::Final),
+            State::Failed(_) | State::Cancelled => match verdict {
+                Verdict::Applied => (),
+                Verdict::NotApplied | Verdict::Undetermined => return Err(Refusal::Final),
+            },
+            State::Succeeded => return Err(Refusal::Final),
         }
         match verdict {
             Verdict::Applied => Ok(self.succeeded()),
@@ -381,34 +404,66 @@ impl Operation {
             ..self.clone()
         };
         match self.state {
-            State::Accepted => Ok(next.to(State::Cancelled)),
+            // Nothing is in doubt, and the same key is to send nothing any more.
+            State::Accepted | State::Failed(Failed::NothingApplied) => {
+                Ok(next.to(State::Cancelled))
+            }
             State::Between if self.in_doubt.is_empty() => Ok(next.to(State::Cancelled)),
             State::Between | State::OutcomeUnknown => Ok(next.to(State::OutcomeUnknown)),
             State::Attempting | State::CancelRequested => Ok(next.to(State::CancelRequested)),
-            State::Succeeded | State::Failed(_) | State::Cancelled => Err(Refusal::Final),
+            State::Succeeded | State::Failed(Failed::Refused) | State::Cancelled => {
+                Err(Refusal::Final)
+            }
         }
     }
 
     fn resolved(&self, seen: u32, resolution: Resolution) -> Result<Self, Refusal> {
+        let to = match resolution {
+            Resolution::Succeeded => return self.found(seen),
+            Resolution::Failed => State::Failed(Failed::Refused),
+            Resolution::NotApplied if self.cancel => State::Cancelled,
+            Resolution::NotApplied => State::Failed(Failed::NothingApplied),
+        };
         match self.state {
-            State::OutcomeUnknown if seen == self.attempts => {
-                let next = Self {
-                    in_doubt: BTreeSet::new(),
-                    ..self.clone()
-                };
-                Ok(match resolution {
-                    Resolution::Succeeded => next.to(State::Succeeded),
-                    Resolution::Failed => next.to(State::Failed(Failed::Refused)),
-                    Resolution::NotApplied if next.cancel => next.to(State::Cancelled),
-                    Resolution::NotApplied => next.to(State::Failed(Failed::NothingApplied)),
-                })
-            }
+            State::OutcomeUnknown if seen == self.attempts => Ok(Self {
+                in_doubt: BTreeSet::new(),
+                ..self.to(to)
+            }),
             State::Accepted
             | State::Attempting
             | State::Between
             | State::CancelRequested
             | State::OutcomeUnknown => Err(Refusal::Stale),
             State::Succeeded | State::Failed(_) | State::Cancelled => Err(Refusal::Final),
+        }
+    }
+
+    /// A person has found that one of the attempts up to `seen` had its effect. It is no
+    /// less a proof if more has been sent or settled since.
+    fn found(&self, seen: u32) -> Result<Self, Refusal> {
+        let covers = 0 < seen && seen <= self.attempts;
+        match self.state {
+            State::Accepted
+            | State::Between
+            | State::OutcomeUnknown
+            | State::Failed(_)
+            | State::Cancelled
+                if covers =>
+            {
+                Ok(self.succeeded())
+            }
+            // The attempt under way has yet to say what becomes of it.
+            State::Attempting | State::CancelRequested if covers && seen < self.attempts => {
+                Ok(self.succeeded())
+            }
+            State::Accepted
+            | State::Attempting
+            | State::Between
+            | State::CancelRequested
+            | State::OutcomeUnknown
+            | State::Failed(_)
+            | State::Cancelled => Err(Refusal::Stale),
+            State::Succeeded => Err(Refusal::Final),
         }
     }
 

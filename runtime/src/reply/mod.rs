@@ -152,6 +152,12 @@ impl Reply {
         }
     }
 
+    /// The same call does nothing before this is over.
+    pub(crate) fn retry_after_pause(mut self, pause: Duration) -> Self {
+        self.retry_after = Some(pause);
+        self
+    }
+
     /// The reply as the answer to a question about the operation.
     pub(crate) fn about(mut self, inspection: Option<Inspection>) -> Self {
         self.about = true;

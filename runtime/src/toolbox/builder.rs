@@ -20,6 +20,7 @@ use crate::{
     effect::{
         external::{
             executor::Executor,
+            incident::{Incident, IncidentObserver},
             instruction::Instruction,
             outbox::{Destination, Outbox},
             recovery::RecoveryDeclaration,
@@ -59,6 +60,7 @@ pub struct ToolboxBuilder<S> {
     authorizer: Option<Authorizer>,
     state: State,
     failures: FailureObserver,
+    incidents: IncidentObserver,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
@@ -94,6 +96,7 @@ impl<S: Store> ToolboxBuilder<S> {
             authorizer: None,
             state: State::default(),
             failures: FailureObserver::default(),
+            incidents: IncidentObserver::default(),
             key_place: KeyPlace::Argument,
             registrations: Vec::new(),
             runtime: None,
@@ -167,6 +170,27 @@ impl<S: Store> ToolboxBuilder<S> {
         self
     }
 
+    /// Is told of what an operator has to know of external operations and nobody else is told:
+    /// an enqueued one that failed, was never sent or whose outcome stays unknown, and a
+    /// success that came after another end. An error line is logged of each as well.
+    ///
+    /// An incident that happens right before the process ends may be told of by neither.
+    /// `tell` runs among the attempts, so it must not block.
+    ///
+    /// ```
+    /// use idempotent_tool::{SqliteStore, Toolbox};
+    ///
+    /// let tools = Toolbox::builder(SqliteStore::in_memory()?)
+    ///     .without_authorization()
+    ///     .on_incident(|incident| eprintln!("{}: {:?}", incident.operation_id, incident.kind))
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_incident(mut self, tell: impl Fn(&Incident) + Send + Sync + 'static) -> Self {
+        self.incidents = IncidentObserver::new(tell);
+        self
+    }
+
     /// The tokio runtime, with its time driver, that runs attempts of external tools and their
     /// worker. The one in which [`build`](Self::build) is called is taken otherwise.
     pub fn runtime(mut self, runtime: Handle) -> Self {
@@ -204,6 +228,7 @@ impl<S: Store> ToolboxBuilder<S> {
             self.authorizer.as_ref(),
             self.state,
             self.failures,
+            self.incidents,
             self.key_place,
             self.registrations,
             self.runtime,
@@ -219,11 +244,16 @@ impl<S> fmt::Debug for ToolboxBuilder<S> {
     }
 }
 
+#[allow(
+    clippy::too_many_arguments,
+    reason = "all that a builder has collected"
+)]
 fn build(
     StoreHandle(backend): StoreHandle,
     authorizer: Option<&Authorizer>,
     state: State,
     failures: FailureObserver,
+    incidents: IncidentObserver,
     key_place: KeyPlace,
     registrations: Vec<Registration>,
     runtime: Option<Handle>,
@@ -257,6 +287,7 @@ fn build(
         groups,
         Arc::new(state),
         failures,
+        incidents,
         key_place,
         runtime,
     )
@@ -268,6 +299,7 @@ fn open(
     groups: BTreeMap<Arc<str>, Group>,
     state: Arc<State>,
     failures: FailureObserver,
+    incidents: IncidentObserver,
     key_place: KeyPlace,
     runtime: Option<Handle>,
 ) -> Result<Toolbox, BuildError> {
@@ -324,6 +356,7 @@ fn open(
             Arc::clone(&backend),
             Arc::clone(&state),
             failures.clone(),
+            incidents,
             tools,
             runtime,
         );

@@ -13,8 +13,9 @@ use crate::{
     effect::external::{
         budget::Budget,
         decide::{Seen, Terms, is_held, may_run_again},
-        decided::{Undecided, decide_on},
+        decided::{Undecided, decide_on, recorded_arguments},
         executor::Executor,
+        incident::{Incident, IncidentKind},
         resolution::{Finding, Resolution, ResolveError},
         run::{Plan, Run},
         tool::ExternalTool,
@@ -83,6 +84,7 @@ impl Inner {
             accepted_at: now,
             run_until: now.plus(tool.deadline),
             due_at: None,
+            ends: Terms::of(tool).ends(now),
             tags,
         };
         let deadline = call.started.saturating_add(tool.deadline);
@@ -115,10 +117,7 @@ impl Inner {
             return Err(Rejection::KeyExpired); // It was pruned since it was found.
         };
         self.may_learn(group, asked, record.version, arguments, &call)?;
-        if record
-            .ends
-            .is_some_and(|ends| ends.expires_at <= executor.now())
-        {
+        if record.has_expired(executor.now()) {
             return Err(Rejection::KeyExpired);
         }
         let conflict = Rejection::VersionConflict {
@@ -192,7 +191,7 @@ impl Inner {
                 State::Attempting | State::Between | State::CancelRequested => false,
             };
             if ended || until <= clock.monotonic() {
-                return Ok(view::reply(tool, &record, !started, executor.now()));
+                return Ok(told(executor, tool, &record, !started));
             }
             executor.wait_for_change(changes, until, POLL).await;
             waited = true;
@@ -227,7 +226,7 @@ impl Inner {
     ) -> Result<Reply, Rejection> {
         let id = operation_id(arguments)?;
         let (record, tool) = self.visible(executor, caller, id, false).await?;
-        let reply = view::reply(&tool, &record, true, executor.now());
+        let reply = told(executor, &tool, &record, true);
         Ok(reply.about(Some(Inspection::of(&record))))
     }
 
@@ -240,7 +239,7 @@ impl Inner {
         let id = operation_id(arguments)?;
         let (record, tool) = self.visible(executor, caller, id, true).await?;
         let id = record.operation_id;
-        let (terms, now) = (Terms::of(&tool), executor.now());
+        let (terms, now) = (Terms::of(&tool), executor.moment());
         let decided = decide_on(
             executor,
             id,
@@ -273,6 +272,9 @@ impl Inner {
         let record = record.ok_or(Rejection::NoSuchOperation)?;
         if *record.scope != *caller.scope().as_str() {
             return Err(Rejection::NoSuchOperation);
+        }
+        if record.has_expired(executor.now()) {
+            return Err(Rejection::NoSuchOperation); // Pruning has not come to it yet.
         }
         let group = self.groups.get(&*record.tool);
         let tool = executor.tool(&record.tool, record.version);
@@ -327,7 +329,7 @@ impl Toolbox {
             }
             Finding::NotApplied => (state::Resolution::NotApplied, None, None),
         };
-        let (terms, now) = (Terms::of(tool), executor.now());
+        let (terms, now) = (Terms::of(tool), executor.moment());
         let seen = resolution.attempts;
         let (by, why): (Box<str>, Box<str>) = (resolution.by.into(), resolution.why.into());
         let decided = decide_on(
@@ -347,6 +349,13 @@ impl Toolbox {
         );
         match decided.await {
             Ok(record) => Ok(view::reply(tool, &record, true, now).about(None)),
+            Err(Undecided::Refused(_, record)) if record.has_expired(now.ledger) => {
+                if kind == state::Resolution::Succeeded {
+                    let incident = Incident::of(&record, IncidentKind::SuccessTooLate);
+                    executor.incidents.tell(&incident);
+                }
+                Err(ResolveError::NotFound)
+            }
             Err(Undecided::Refused(..)) => Err(ResolveError::MovedOn),
             Err(Undecided::Gone) => Err(ResolveError::NotFound),
             Err(Undecided::Storage(error)) => Err(ResolveError::Store(error)),
@@ -364,6 +373,23 @@ impl Toolbox {
             None => 0,
         }
     }
+}
+
+/// The operation's reply. While a run of this process waits for as long as the provider asked
+/// it to, the failure before is not what becomes of the operation.
+pub(super) fn told(
+    executor: &Executor,
+    tool: &ExternalTool,
+    record: &Record,
+    replayed: bool,
+) -> Reply {
+    let (id, state) = (record.operation_id, record.operation.state);
+    // The guidance goes when the attempt begins that waits for it.
+    let waits = record.not_before.is_some() && executor.has_run(id);
+    if waits && state == State::Failed(Failed::NothingApplied) {
+        return view::running(id, replayed);
+    }
+    view::reply(tool, record, replayed, executor.moment())
 }
 
 /// Whether the same key has something to run: an attempt, or a question.
@@ -389,6 +415,7 @@ fn may_start(tool: &ExternalTool, record: &Record) -> bool {
     }
 }
 
+/// Starts a run for a call, on the recorded arguments: what is sent again is what was sent.
 fn start(
     executor: &Arc<Executor>,
     tool: &Arc<ExternalTool>,
@@ -403,7 +430,7 @@ fn start(
     let plan = Plan {
         tool: Arc::clone(tool),
         caller: call.caller.clone(),
-        arguments,
+        arguments: recorded_arguments(&record).unwrap_or(arguments),
         budget: Budget::new(
             ends,
             declared.attempt_timeout,
@@ -420,7 +447,7 @@ fn start(
 
 /// Gives a lease up that is over; the record as it is then.
 async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, record: &Record) -> Option<Record> {
-    let (terms, seen, now) = (Terms::of(tool), Seen::of(record), executor.now());
+    let (terms, seen, now) = (Terms::of(tool), Seen::of(record), executor.moment());
     let decided = decide_on(
         executor,
         record.operation_id,

@@ -8,7 +8,6 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp},
-    effect::external::view,
     reply::{Reply, rejection::Rejection},
     request::caller::Caller,
 };
@@ -64,7 +63,7 @@ impl Toolbox {
         };
         let id = id.parse().ok();
         let (record, tool) = self.inner.visible(executor, caller, id, false).await?;
-        let reply = view::reply(&tool, &record, true, executor.now());
+        let reply = super::external::told(executor, &tool, &record, true);
         let reply = match self.inner.groups.get(&*tool.name) {
             Some(group) => group.reply.checked(reply),
             None => reply,

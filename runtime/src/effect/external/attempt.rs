@@ -40,11 +40,6 @@ struct Inner {
     cancelled: watch::Receiver<bool>,
 }
 
-/// The name of an operation towards its provider.
-pub(crate) fn provider_key(operation_id: OperationId) -> String {
-    operation_id.to_string()
-}
-
 impl Attempt {
     pub(crate) fn new(
         record: &Record,
@@ -60,7 +55,7 @@ impl Attempt {
                 operation_id: record.operation_id,
                 attempt_id,
                 number: record.operation.attempts,
-                provider_key: provider_key(record.operation_id),
+                provider_key: record.provider_key(),
                 caller,
                 lease,
                 ends,
@@ -70,15 +65,21 @@ impl Attempt {
         }
     }
 
-    /// The operation's durable handle, the same in every attempt: the reference to give to a
-    /// provider that is to be asked later.
+    /// The operation's durable handle, the same in every attempt. What a provider is to know
+    /// the operation by is the [`provider_key`](Self::provider_key).
     #[must_use]
     pub fn operation_id(&self) -> OperationId {
         self.inner.operation_id
     }
 
-    /// The key to send to a provider that deduplicates: the same in every attempt of the
-    /// operation, and another one for every other operation.
+    /// What the provider is to know the operation by: the key to send to one that deduplicates,
+    /// the reference to give to one that is to be asked later.
+    ///
+    /// It is the same in every attempt, and another one for every other operation; a text of
+    /// 36 characters, of the form of a UUID. It is derived from the caller's scope, the tool's
+    /// name and the idempotency key with a secret of the ledger, so that it is the same again
+    /// after the ledger was restored from a backup. (Of an operation that was recorded by a
+    /// version before there were such keys it is the operation's id.)
     #[must_use]
     pub fn provider_key(&self) -> &str {
         &self.inner.provider_key

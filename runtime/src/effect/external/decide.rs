@@ -7,14 +7,14 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::{
-    clock::Timestamp,
+    clock::{Moment, Timestamp},
     effect::external::{
-        recovery::{Dispatches, Recovery, lease_is_over},
+        recovery::{Recovery, lease_is_over},
         tool::ExternalTool,
     },
     operation::{
         id::AttemptId,
-        record::{AttemptOutcome, AttemptRecord, Ends, Lease, Record, RecordedError},
+        record::{AttemptOutcome, AttemptRecord, Called, Ends, Lease, Record, RecordedError},
         state::{By, Event, Failed, Origin, Refusal, Report, Resend, Run, State, Verdict},
     },
 };
@@ -24,6 +24,9 @@ const LONGEST_REST: Duration = Duration::from_hours(1);
 
 /// For how long after its last run a worker looks at an operation.
 const HORIZON: Duration = Duration::from_hours(7 * 24);
+
+/// The longest that a provider's guidance is kept.
+const LONGEST_GUIDANCE: Duration = Duration::from_hours(24);
 
 /// What of a tool's declaration decides about its operations.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +59,8 @@ impl Seen {
 pub(crate) struct Beginning {
     pub(crate) attempt_id: AttemptId,
     pub(crate) lease: Lease,
+    /// When the lease begins.
+    pub(crate) now: Moment,
     pub(crate) run_until: Timestamp,
     /// The attempts that the run has seen.
     pub(crate) seen: u32,
@@ -70,6 +75,10 @@ pub(crate) struct Ended {
     pub(crate) result: Option<Box<RawValue>>,
     /// Present if it did not.
     pub(crate) error: Option<RecordedError>,
+    /// How long the provider asked to wait.
+    pub(crate) wait: Option<Duration>,
+    /// Whether its handler may have been called.
+    pub(crate) called: bool,
 }
 
 impl Terms {
@@ -83,16 +92,25 @@ impl Terms {
         }
     }
 
+    /// When an operation ends that was recorded at `now` and that nobody takes up.
+    pub(crate) fn ends(&self, now: Timestamp) -> Ends {
+        let expires_at = now.plus(self.retention);
+        Ends {
+            expires_at,
+            forget_at: expires_at.plus(self.tombstone),
+        }
+    }
+
     /// Whether an attempt may begin at `now` while earlier ones are in doubt.
-    pub(crate) fn resend(&self, record: &Record, now: Timestamp) -> Resend {
-        let Some(first) = record.first_attempt_at else {
-            return Resend::SameIdentity; // Nothing was sent yet.
-        };
-        let dispatches = Dispatches {
-            first,
-            latest: record.latest_at,
-        };
-        self.recovery.resend(dispatches, now, self.attempt_timeout)
+    pub(crate) fn resend(&self, record: &Record, now: Moment) -> Resend {
+        let other_key = |attempt: &AttemptRecord| attempt.called == Called::Otherwise;
+        if record.attempts.iter().any(other_key) {
+            return Resend::Forbidden; // The provider would take it for another request.
+        }
+        match record.first_called() {
+            Some(first) => self.recovery.resend(first, now, self.attempt_timeout),
+            None => Resend::SameIdentity, // Nothing was sent yet.
+        }
     }
 
     /// An attempt is about to begin.
@@ -105,6 +123,7 @@ impl Terms {
         let Beginning {
             attempt_id,
             lease,
+            now,
             run_until,
             seen,
             by,
@@ -113,24 +132,29 @@ impl Terms {
         if latest.is_some_and(|latest| latest.attempt_id == attempt_id) {
             return Ok(()); // The commit was lost and happened.
         }
-        let now = lease.began;
+        if guided(record, now.ledger).is_some() {
+            return Err(Refusal::Guided);
+        }
         let resend = self.resend(record, now);
         self.step(record, Event::Begin { seen, by, resend }, now)?;
         record.attempts.push(AttemptRecord {
             number: record.operation.attempts,
             attempt_id,
-            started_at: now,
+            started_at: now.ledger,
+            started_wall: now.wall,
             outcome: AttemptOutcome::Unreported,
+            called: Called::Perhaps,
         });
-        record.first_attempt_at.get_or_insert(now);
-        record.request = Some(request.into());
+        // What is sent again is what was sent, in the same words.
+        record.request.get_or_insert_with(|| request.into());
+        record.not_before = None;
         record.error = None;
         record.run_until = run_until;
         if record.operation.origin == Origin::Call {
             record.checks = 0; // An enqueued operation's runs come ever more rarely.
         }
         record.lease = Some(lease);
-        record.due_at = self.due(record, now);
+        self.schedule(record, now);
         Ok(())
     }
 
@@ -142,17 +166,24 @@ impl Terms {
         ended: &Ended,
         run: Run,
         lease: Lease,
+        now: Moment,
     ) -> Result<(), Refusal> {
         let report = ended.report;
         let before = record.operation.state;
+        if before == State::Succeeded && report == Report::Succeeded {
+            return second_success(record, attempt, now);
+        }
         let event = Event::Report {
             attempt,
             report,
             run,
             again: self.recovery.again(),
         };
-        self.step(record, event, lease.began)?;
+        self.step(record, event, now)?;
         if let Some(recorded) = record.attempts.iter_mut().find(|it| it.number == attempt) {
+            if !ended.called {
+                recorded.called = Called::Never;
+            }
             recorded.outcome = match report {
                 Report::Succeeded => AttemptOutcome::Succeeded,
                 Report::Refused => AttemptOutcome::Refused,
@@ -171,10 +202,16 @@ impl Terms {
             | State::Failed(_)
             | State::Cancelled => (),
         }
-        if record.operation.state != State::Succeeded {
+        if record.operation.state == State::Succeeded {
+            record.error = None;
+        } else {
             record.error.clone_from(&ended.error);
+            if let Some(wait) = ended.wait {
+                let until = now.ledger.plus(wait.min(LONGEST_GUIDANCE));
+                record.not_before = record.not_before.max(Some(until));
+            }
         }
-        record.due_at = self.due(record, lease.began);
+        self.schedule(record, now);
         Ok(())
     }
 
@@ -186,9 +223,9 @@ impl Terms {
         &self,
         record: &mut Record,
         seen: Seen,
-        now: Timestamp,
+        now: Moment,
     ) -> Result<(), Refusal> {
-        if seen != Seen::of(record) || !is_over(record, now) {
+        if seen != Seen::of(record) || !is_over(record, now.ledger) {
             return Err(Refusal::Stale);
         }
         let seen = seen.attempts;
@@ -200,7 +237,7 @@ impl Terms {
         &self,
         record: &mut Record,
         seen: u32,
-        now: Timestamp,
+        now: Moment,
     ) -> Result<(), Refusal> {
         self.step(record, Event::RunEnded { seen }, now)
     }
@@ -222,7 +259,7 @@ impl Terms {
         seen: u32,
         verdict: Verdict,
         result: Option<&RawValue>,
-        now: Timestamp,
+        now: Moment,
     ) -> Result<(), Refusal> {
         self.step(record, Event::Reconciled { seen, verdict }, now)?;
         if record.operation.state == State::Succeeded {
@@ -233,7 +270,7 @@ impl Terms {
     }
 
     /// Somebody asks that nothing more is done.
-    pub(crate) fn cancel(&self, record: &mut Record, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn cancel(&self, record: &mut Record, now: Moment) -> Result<(), Refusal> {
         self.step(record, Event::Cancel, now)
     }
 
@@ -242,13 +279,13 @@ impl Terms {
         &self,
         record: &mut Record,
         seen: Option<Timestamp>,
-        now: Timestamp,
+        now: Moment,
     ) -> Result<(), Refusal> {
-        if record.due_at != seen || seen.is_none_or(|due| now < due) {
+        if record.due_at != seen || seen.is_none_or(|due| now.ledger < due) {
             return Err(Refusal::Stale);
         }
         record.checks = record.checks.saturating_add(1);
-        record.due_at = self.due(record, now);
+        self.schedule(record, now);
         Ok(())
     }
 
@@ -257,11 +294,14 @@ impl Terms {
         &self,
         record: &mut Record,
         event: Event,
-        now: Timestamp,
+        now: Moment,
     ) -> Result<(), Refusal> {
+        if record.has_expired(now.ledger) {
+            return Err(Refusal::Final); // Its key is refused, whatever is heard of it.
+        }
         let before = record.operation.state;
         record.operation = record.operation.step(event)?;
-        record.latest_at = record.latest_at.max(now);
+        record.latest_at = record.latest_at.max(now.ledger);
         match record.operation.state {
             State::Attempting | State::Between | State::CancelRequested => record.ends = None,
             State::Accepted | State::OutcomeUnknown => {
@@ -271,45 +311,62 @@ impl Terms {
             State::Succeeded | State::Failed(_) | State::Cancelled => {
                 record.lease = None;
                 if record.operation.state != before {
-                    let expires_at = now.plus(self.retention);
-                    record.ends = Some(Ends {
-                        expires_at,
-                        forget_at: expires_at.plus(self.tombstone),
-                    });
+                    record.ends = Some(self.ends(now.ledger));
                 }
-                if !self.keep_request {
-                    record.request = None;
+                // The same key may send once more what applied nothing.
+                let may_be_sent = record.operation.state == State::Failed(Failed::NothingApplied);
+                if !may_be_sent {
+                    record.not_before = None;
+                    if !self.keep_request {
+                        record.request = None;
+                    }
                 }
             }
         }
-        record.due_at = self.due(record, now);
+        self.schedule(record, now);
         Ok(())
     }
 
+    /// When a worker looks at it next, and when it ends if it was left before it was sent.
+    fn schedule(&self, record: &mut Record, now: Moment) {
+        if record.has_expired(now.ledger) {
+            record.due_at = None;
+            return;
+        }
+        record.due_at = self.due(record, now);
+        if record.operation.state == State::Accepted {
+            let latest = record
+                .due_at
+                .map_or(record.latest_at, |due| due.max(record.latest_at));
+            record.ends = Some(self.ends(latest));
+        }
+    }
+
     /// When a worker has something to do, counted from `now`.
-    fn due(&self, record: &Record, now: Timestamp) -> Option<Timestamp> {
+    fn due(&self, record: &Record, now: Moment) -> Option<Timestamp> {
         let operation = &record.operation;
-        let later = now.plus(rest(record.checks));
-        let in_horizon = later < record.run_until.plus(HORIZON);
+        let wait = rest(record.checks).max(guided(record, now.ledger).unwrap_or_default());
+        let later = now.plus(wait);
+        let in_horizon = later.ledger < record.run_until.plus(HORIZON);
         match operation.state {
             State::Attempting | State::Between | State::CancelRequested => {
                 record.lease.map(|lease| lease.until)
             }
             State::Accepted => match operation.origin {
                 Origin::Call => None,
-                Origin::Enqueued => Some(later),
+                Origin::Enqueued => Some(later.ledger),
             },
             State::OutcomeUnknown if operation.cancel => match self.recovery {
-                Recovery::Reconcile { .. } => in_horizon.then_some(later),
+                Recovery::Reconcile { .. } => in_horizon.then_some(later.ledger),
                 Recovery::ProviderKey { .. } | Recovery::Inspect => None,
             },
             State::OutcomeUnknown => match self.recovery {
-                Recovery::Reconcile { .. } => in_horizon.then_some(later),
+                Recovery::Reconcile { .. } => in_horizon.then_some(later.ledger),
                 // For a call it takes the same key: its run has ended, or its lease has.
                 Recovery::ProviderKey { .. } => {
                     let wanted = operation.origin == Origin::Enqueued;
                     let possible = self.resend(record, later) == Resend::SameIdentity;
-                    (wanted && possible).then_some(later)
+                    (wanted && possible).then_some(later.ledger)
                 }
                 Recovery::Inspect => None,
             },
@@ -319,8 +376,26 @@ impl Terms {
 
     /// Whether a worker has tried an enqueued operation for as long as it ever will.
     pub(crate) fn is_past_horizon(record: &Record, now: Timestamp) -> bool {
-        record.run_until.plus(HORIZON) <= now
+        let is_enqueued = record.operation.origin == Origin::Enqueued;
+        is_enqueued && record.run_until.plus(HORIZON) <= now && !record.has_expired(now)
     }
+}
+
+/// A success that is heard of after another one: the result stays the first one's.
+fn second_success(record: &mut Record, attempt: u32, now: Moment) -> Result<(), Refusal> {
+    if record.has_expired(now.ledger) {
+        return Err(Refusal::Final);
+    }
+    let recorded = record.attempts.iter_mut().find(|it| it.number == attempt);
+    let recorded = recorded.ok_or(Refusal::Final)?;
+    recorded.outcome = AttemptOutcome::Succeeded;
+    Ok(())
+}
+
+/// How long the provider asks to wait yet, if it does.
+pub(crate) fn guided(record: &Record, now: Timestamp) -> Option<Duration> {
+    let wait = now.until(record.not_before?).min(LONGEST_GUIDANCE);
+    (!wait.is_zero()).then_some(wait)
 }
 
 /// Whether a run of this process or another still has the operation.

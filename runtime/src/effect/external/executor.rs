@@ -11,13 +11,22 @@ use tokio::{runtime::Handle, sync::watch};
 use uuid::Uuid;
 
 use crate::{
-    clock::{Clock, Timestamp},
-    effect::external::{run::Run, tool::ExternalTool},
+    clock::{Clock, Moment, Timestamp},
+    effect::external::{
+        incident::IncidentObserver, recovery::Recovery, run::Run, tool::ExternalTool,
+    },
     effect::failure::FailureObserver,
-    operation::{id::OperationId, record::Record, state::State as OperationState},
+    operation::{
+        id::OperationId,
+        record::{Lease, Record},
+        state::State as OperationState,
+    },
     store::Backend,
     tool::State,
 };
+
+/// How much longer than its attempt a lease lasts: for the report.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
 
 /// How many operations are watched for quiet at most; beyond, the watch begins anew.
 const WATCHED: usize = 65_536;
@@ -26,7 +35,8 @@ pub(crate) struct Executor {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) state: Arc<State>,
     pub(super) failures: FailureObserver,
-    tools: BTreeMap<Arc<str>, Vec<Arc<ExternalTool>>>,
+    pub(crate) incidents: IncidentObserver,
+    tools: Arc<Tools>,
     pub(super) runtime: Handle,
     /// Made anew at each start, so that a process is never taken for one before it.
     pub(super) owner: [u8; 16],
@@ -36,6 +46,20 @@ pub(crate) struct Executor {
     /// Since when this process knows that no attempt is under way, by operation and attempts.
     quiet: Mutex<HashMap<OperationId, (u32, Duration)>>,
     stopping: watch::Sender<bool>,
+}
+
+/// The external tools of a toolbox by their names.
+pub(super) struct Tools(BTreeMap<Arc<str>, Vec<Arc<ExternalTool>>>);
+
+impl Tools {
+    fn get(&self, name: &str, version: u32) -> Option<&Arc<ExternalTool>> {
+        let versions = self.0.get(name)?;
+        versions.iter().find(|tool| tool.version == version)
+    }
+
+    pub(super) fn recovery(&self, name: &str, version: u32) -> Option<Recovery> {
+        self.get(name, version).map(|tool| tool.recovery())
+    }
 }
 
 /// What reaches a run of this process.
@@ -59,6 +83,7 @@ impl Executor {
         backend: Arc<dyn Backend>,
         state: Arc<State>,
         failures: FailureObserver,
+        incidents: IncidentObserver,
         tools: Vec<Arc<ExternalTool>>,
         runtime: Handle,
     ) -> Arc<Self> {
@@ -73,7 +98,8 @@ impl Executor {
             backend,
             state,
             failures,
-            tools: by_name,
+            incidents,
+            tools: Arc::new(Tools(by_name)),
             runtime,
             owner: Uuid::new_v4().into_bytes(),
             live: Mutex::default(),
@@ -91,9 +117,31 @@ impl Executor {
         Timestamp::now(&**self.clock())
     }
 
+    /// Now, by both clocks.
+    pub(crate) fn moment(&self) -> Moment {
+        Moment {
+            ledger: self.now(),
+            wall: Timestamp::now(&**self.clock()),
+        }
+    }
+
+    /// What keeps an operation for as long as `lasts`.
+    pub(super) fn lease(&self, lasts: Duration) -> Lease {
+        let began = self.now();
+        Lease {
+            owner: self.owner,
+            began,
+            until: began.plus(lasts).plus(LEASE_MARGIN),
+        }
+    }
+
     pub(crate) fn tool(&self, name: &str, version: u32) -> Option<&Arc<ExternalTool>> {
-        let versions = self.tools.get(name)?;
-        versions.iter().find(|tool| tool.version == version)
+        self.tools.get(name, version)
+    }
+
+    /// The tools, for a decision that is made elsewhere.
+    pub(super) fn tools(&self) -> &Arc<Tools> {
+        &self.tools
     }
 
     /// Starts a run in a task of its own, unless this process has one or is stopping.
@@ -254,7 +302,7 @@ impl Drop for Registration {
 impl fmt::Debug for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Executor")
-            .field("tools", &self.tools.keys())
+            .field("tools", &self.tools.0.keys())
             .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     definition::AsyncFn,
-    effect::external::{attempt::provider_key, error::AttemptError},
+    effect::external::error::AttemptError,
     operation::{id::OperationId, record::Record},
     request::caller::Caller,
     store::BoxFuture,
@@ -17,9 +17,13 @@ use crate::{
 /// The question what became of an operation: the parameter of the function that
 /// `reconcile(path, settle = "…")` names.
 ///
-/// The function asks the provider by [`operation_id`](Self::operation_id), the reference
+/// The function asks the provider by [`provider_key`](Self::provider_key), the reference
 /// that the tool gave with its request, and answers with [`Reconciled`]. It must change
 /// nothing.
+///
+/// Don't ask by [`operation_id`](Self::operation_id): after the ledger was restored from a
+/// backup, an operation that it had lost gets another one, and the provider's "unknown" would
+/// count as [`NotApplied`](Reconciled::NotApplied).
 #[derive(Clone)]
 pub struct Inquiry {
     operation_id: OperationId,
@@ -60,7 +64,7 @@ impl Inquiry {
         Self {
             operation_id: record.operation_id,
             attempts: record.operation.attempts,
-            provider_key: provider_key(record.operation_id),
+            provider_key: record.provider_key(),
             caller,
             state,
             arguments,
@@ -73,7 +77,8 @@ impl Inquiry {
         self.operation_id
     }
 
-    /// The key that the attempts sent, if they sent one.
+    /// What the provider knows the operation by: the
+    /// [`provider_key`](crate::Attempt::provider_key) of its attempts.
     #[must_use]
     pub fn provider_key(&self) -> &str {
         &self.provider_key

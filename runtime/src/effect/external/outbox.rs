@@ -8,7 +8,10 @@ use serde_json::{Map, Value};
 
 use crate::{
     clock::{Clock, Timestamp},
-    effect::{external::tool::ExternalTool, failure::Failure},
+    effect::{
+        external::{decide::Terms, tool::ExternalTool},
+        failure::Failure,
+    },
     finite,
     operation::{
         id::OperationId,
@@ -120,6 +123,7 @@ impl Outbox {
             accepted_at: now,
             run_until: now.plus(tool.deadline),
             due_at: Some(now),
+            ends: Terms::of(tool).ends(now),
             tags,
         };
         Ok(Enqueued { new, arguments })

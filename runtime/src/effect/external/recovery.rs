@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::Timestamp,
+    clock::{Moment, Timestamp},
     effect::external::inquiry::AskFn,
     operation::state::{By, Resend},
 };
@@ -11,6 +11,9 @@ use crate::{
 /// What a request may need, beyond its attempt's time-out, to reach a provider whose key
 /// is about to be forgotten.
 const WINDOW_MARGIN: Duration = Duration::from_secs(5);
+
+/// How far the wall clock may be behind what is recorded before it isn't believed.
+const BEHIND: Duration = Duration::from_mins(1);
 
 /// How an external tool is tried and recovered, as its attribute says.
 #[doc(hidden)]
@@ -102,32 +105,18 @@ pub(crate) enum Recovery {
     Inspect,
 }
 
-/// The times that the ledger holds of an operation's attempts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Dispatches {
-    /// When the first attempt began.
-    pub(crate) first: Timestamp,
-    /// The latest time recorded of the operation.
-    pub(crate) latest: Timestamp,
-}
-
 impl Recovery {
     /// Whether an attempt that lasts up to `timeout` may begin at `now` while earlier ones
-    /// are in doubt.
+    /// are in doubt, the first of which began at `first`.
     ///
-    /// The window counts from the first attempt's recorded time of day. A clock that is
-    /// behind anything recorded has gone back by it can't be known how much: the window is
-    /// taken for closed.
-    pub(crate) fn resend(
-        self,
-        dispatches: Dispatches,
-        now: Timestamp,
-        timeout: Duration,
-    ) -> Resend {
+    /// Either clock may have stood still or been set, so what has passed is the larger of
+    /// what the two say. A wall clock that is far behind what it said then says nothing.
+    pub(crate) fn resend(self, first: Moment, now: Moment, timeout: Duration) -> Resend {
         match self {
             Self::ProviderKey { window } => {
-                let ends = now.plus(timeout).plus(WINDOW_MARGIN);
-                if now >= dispatches.latest && ends < dispatches.first.plus(window) {
+                let is_behind = now.wall.plus(BEHIND) < first.wall;
+                let ends = now.since(first).saturating_add(timeout + WINDOW_MARGIN);
+                if !is_behind && ends < window {
                     Resend::SameIdentity
                 } else {
                     Resend::Forbidden
@@ -176,43 +165,48 @@ mod tests {
     const HOUR: Duration = Duration::from_hours(1);
     const MILLISECOND: Duration = Duration::from_millis(1);
     const FIRST: Timestamp = Timestamp(1_000_000_000);
+    const KEY: Recovery = Recovery::ProviderKey { window: HOUR };
 
     fn at(later: Duration) -> Timestamp {
         FIRST.plus(later)
     }
 
-    fn resend(recovery: Recovery, latest: Timestamp, now: Timestamp) -> Resend {
-        recovery.resend(
-            Dispatches {
-                first: FIRST,
-                latest,
-            },
-            now,
-            Duration::from_secs(8),
-        )
+    /// With the first attempt at [`FIRST`] by both clocks.
+    fn resend(recovery: Recovery, ledger: Timestamp, wall: Timestamp) -> Resend {
+        let first = Moment {
+            ledger: FIRST,
+            wall: FIRST,
+        };
+        recovery.resend(first, Moment { ledger, wall }, Duration::from_secs(8))
     }
 
     #[test]
     fn the_window_holds_a_whole_attempt_and_its_margin() {
-        let key = Recovery::ProviderKey { window: HOUR };
         let last = HOUR.saturating_sub(Duration::from_secs(13));
-        assert_eq!(
-            resend(key, FIRST, at(last.saturating_sub(MILLISECOND))),
-            Resend::SameIdentity
-        );
-        assert_eq!(resend(key, FIRST, at(last)), Resend::Forbidden);
-        assert_eq!(resend(key, FIRST, at(100 * HOUR)), Resend::Forbidden);
+        let before = at(last.saturating_sub(MILLISECOND));
+        assert_eq!(resend(KEY, before, before), Resend::SameIdentity);
+        for (ledger, wall) in [
+            (at(last), at(last)),
+            (at(last), FIRST),
+            (FIRST, at(last)),
+            (at(100 * HOUR), at(100 * HOUR)),
+        ] {
+            assert_eq!(resend(KEY, ledger, wall), Resend::Forbidden);
+        }
     }
 
     #[test]
-    fn a_clock_that_went_back_closes_the_window() {
-        let key = Recovery::ProviderKey { window: HOUR };
+    fn a_wall_clock_that_is_behind_closes_the_window_and_a_small_step_does_not() {
+        let back = |by: Duration| Timestamp(FIRST.0 - i64::try_from(by.as_millis()).unwrap());
         assert_eq!(
-            resend(key, at(HOUR / 4), at(HOUR / 4)),
+            resend(KEY, at(HOUR / 4), back(BEHIND)),
             Resend::SameIdentity
         );
-        assert_eq!(resend(key, at(HOUR / 4), at(HOUR / 5)), Resend::Forbidden);
-        assert_eq!(resend(key, FIRST, Timestamp(0)), Resend::Forbidden);
+        assert_eq!(
+            resend(KEY, at(HOUR / 4), back(BEHIND + MILLISECOND)),
+            Resend::Forbidden
+        );
+        assert_eq!(resend(KEY, FIRST, Timestamp(0)), Resend::Forbidden);
     }
 
     #[test]

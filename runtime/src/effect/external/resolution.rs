@@ -6,6 +6,9 @@ use crate::{effect::failure::Failure, operation::id::OperationId, store::StoreEr
 
 /// What a person has found out about an operation whose outcome is unknown.
 ///
+/// That the effect exists may be said of one that has failed or was cancelled, too: it has
+/// succeeded then, whatever was told before.
+///
 /// ```
 /// use idempotent_tool::{Finding, OperationId, Resolution};
 ///

@@ -2,46 +2,48 @@
 //!
 //! The record decides what comes next; a run holds nothing that is not in it but its budget.
 
-use std::{mem, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    mem,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use serde_json::{Value, value::RawValue};
-use tokio::sync::watch;
+use tokio::{sync::watch, task::JoinHandle};
 use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::{
-    clock::Timestamp,
+    clock::{Moment, Timestamp},
     effect::external::{
         attempt::Attempt,
         budget::Budget,
-        decide::{Beginning, Ended, Terms},
+        decide::{Beginning, Ended, Terms, guided},
         decided::{Undecided, decide_on},
         error::{AttemptError, Known},
         executor::{Executor, Registration, RunParts},
         inquiry::{Inquiry, Reconciled},
         recovery::{Ask, Recovery, RecoveryDeclaration},
+        report::{Ending, report, too_late},
         tool::ExternalTool,
     },
     operation::{
         id::AttemptId,
-        record::{Lease, Record, RecordedError},
+        record::{Record, RecordedError},
         state::{By, Failed, Refusal, Report, Resend, Run as Goes, State, Verdict},
     },
     request::caller::Caller,
 };
-
-/// How much longer than its attempt a lease lasts: for the report.
-const LEASE_MARGIN: Duration = Duration::from_secs(2);
 
 /// How long a run that is between two attempts keeps the operation at a time.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// How long a stopped handler may take to be gone before nobody waits for it any more.
 const STOPPING: Duration = Duration::from_secs(1);
-
-/// How often a report is written before it is left to recovery, and the pause between.
-const REPORT_TRIES: u32 = 20;
-const REPORT_PAUSE: Duration = Duration::from_millis(250);
 
 /// What a run is to do.
 pub(crate) struct Plan {
@@ -137,15 +139,27 @@ impl Run {
             return self.end(record).await;
         }
         let now = self.monotonic();
+        if let Some(wait) = guided(&record, self.executor.now()) {
+            if self.plan.budget.remaining(now) <= wait {
+                return self.end(record).await;
+            }
+            self.rest(wait).await;
+            // Whoever cancelled it, or had it succeed, has left nothing to be sent.
+            return (!*self.registration.cancelled.borrow()).then_some(record);
+        }
         let Some(timeout) = self.plan.budget.take_attempt(now) else {
             return self.end(record).await;
         };
         let ends = now.saturating_add(timeout);
         let attempt_id = AttemptId::generate();
-        let lease = self.lease(timeout);
+        let lease = self.executor.lease(timeout);
         let beginning = Beginning {
             attempt_id,
             lease,
+            now: Moment {
+                ledger: lease.began,
+                ..self.executor.moment()
+            },
             run_until: self.plan.run_until,
             seen: record.operation.attempts,
             by: mem::replace(&mut self.plan.by, By::Itself),
@@ -158,7 +172,13 @@ impl Run {
             Ok(record) => record,
             // The provider's window has closed meanwhile.
             Err(Undecided::Refused(Refusal::InDoubt, record)) => return self.end(*record).await,
-            Err(Undecided::Refused(..) | Undecided::Gone) => return None,
+            // It has asked to wait meanwhile, by an attempt that was given up.
+            Err(Undecided::Refused(Refusal::Guided, record)) => return Some(*record),
+            Err(Undecided::Refused(..)) => return None,
+            Err(Undecided::Gone) => {
+                is_gone();
+                return None;
+            }
             Err(Undecided::Storage(error)) => {
                 // Nothing was sent; if the attempt is recorded all the same, its lease ends.
                 tracing::error!(%error, "an attempt can't be recorded; it is not made");
@@ -180,30 +200,60 @@ impl Run {
             Arc::clone(&self.executor.backend),
             self.registration.cancelled.clone(),
         );
-        let outcome = self.execute(attempt, attempt_id, number, ends).await;
+        let outcome = self.execute(&record, attempt, attempt_id, ends).await;
         self.conclude(record, number, outcome).await
     }
 
     /// Calls the handler in a task of its own, until its time is over.
     async fn execute(
         &self,
+        record: &Record,
         attempt: Attempt,
         attempt_id: AttemptId,
-        number: u32,
         ends: Duration,
-    ) -> Result<Box<RawValue>, AttemptError> {
+    ) -> Outcome {
+        let number = record.operation.attempts;
         let handler = self.plan.tool.handler.0;
         let (state, arguments) = (
             Arc::clone(&self.executor.state),
             Arc::clone(&self.plan.arguments),
         );
         let span = tracing::info_span!("attempt", %attempt_id, number);
+        let called = Arc::new(AtomicBool::new(false));
+        let calls = Arc::clone(&called);
         let work = async move {
             attempt.check().await?;
+            calls.store(true, Ordering::SeqCst);
             handler(attempt, state, arguments).await
         };
         let outcome = self.bounded(Box::pin(work.instrument(span)), ends).await;
-        let result = outcome.unwrap_or_else(|stopped| Err(stopped.into_error()))?;
+        let called = called.load(Ordering::SeqCst);
+        let result = match outcome {
+            Ok(result) => self.checked(result),
+            // Its task is gone, and never came to the handler.
+            Err(Stopped::TimedOut) if !called => Err(AttemptError::not_applied(
+                "attempt_not_begun",
+                "the server had no time for the attempt, and sent nothing",
+            )),
+            Err(Stopped::TimedOut) => Err(timed_out()),
+            Err(Stopped::StillRuns(task)) => {
+                self.listen(record.clone(), task);
+                return Outcome {
+                    result: Err(timed_out()),
+                    called: true, // By now, or in a moment.
+                };
+            }
+            Err(Stopped::Panicked) => Err(panicked()),
+        };
+        Outcome { result, called }
+    }
+
+    /// The result, if it can be retained.
+    fn checked(
+        &self,
+        result: Result<Box<RawValue>, AttemptError>,
+    ) -> Result<Box<RawValue>, AttemptError> {
+        let result = result?;
         self.plan.tool.check_result(&result).map_err(|failure| {
             let (code, message) = (failure.code().to_owned(), failure.message().to_owned());
             AttemptError::ambiguous(code, message).with_source(failure)
@@ -211,43 +261,51 @@ impl Run {
         Ok(result)
     }
 
+    /// Hears of an attempt that can't be stopped, though its run goes on without it.
+    fn listen(&self, record: Record, task: JoinHandle<Result<Box<RawValue>, AttemptError>>) {
+        let (executor, terms) = (Arc::clone(&self.executor), self.terms);
+        let tool = Arc::clone(&self.plan.tool);
+        self.executor.spawn(async move {
+            let Ok(result) = task.await else {
+                return; // It is as ambiguous as it was.
+            };
+            let result = result.and_then(|result| match tool.check_result(&result) {
+                Ok(()) => Ok(result),
+                Err(failure) => Err(AttemptError::ambiguous(
+                    failure.code().to_owned(),
+                    failure.message().to_owned(),
+                )),
+            });
+            let number = record.operation.attempts;
+            let ending = Ending {
+                record: &record,
+                number,
+                run: Goes::Ends,
+                keeps: KEPT,
+            };
+            let outcome = Outcome {
+                result,
+                called: true,
+            };
+            let ended = outcome.ended(&executor, &tool, number);
+            report(&executor, terms, ending, ended).await;
+        });
+    }
+
     /// Records how the attempt ended, and pauses before what comes next.
-    async fn conclude(
-        &mut self,
-        record: Record,
-        number: u32,
-        outcome: Result<Box<RawValue>, AttemptError>,
-    ) -> Option<Record> {
-        let retry_after = outcome.as_ref().err().and_then(|error| error.retry_after);
-        let ended = match outcome {
-            Ok(result) => Ended {
-                report: Report::Succeeded,
-                result: Some(result),
-                error: None,
+    async fn conclude(&mut self, record: Record, number: u32, outcome: Outcome) -> Option<Record> {
+        let ended = outcome.ended(&self.executor, &self.plan.tool, number);
+        let pause = self.pause_after(&record, ended.report, ended.wait);
+        let ending = Ending {
+            record: &record,
+            number,
+            run: match pause {
+                Some(_) => Goes::Continues,
+                None => Goes::Ends,
             },
-            Err(error) => {
-                tracing::info!(number, code = error.code(), known = ?error.known, "an attempt ended");
-                self.executor.failures.tell(&self.plan.tool.name, &error);
-                Ended {
-                    report: match error.known {
-                        Known::Refused => Report::Refused,
-                        Known::NotApplied => Report::NotApplied,
-                        Known::Ambiguous => Report::Ambiguous,
-                    },
-                    result: None,
-                    error: Some(RecordedError {
-                        code: error.code().into(),
-                        message: error.message().into(),
-                    }),
-                }
-            }
+            keeps: KEPT,
         };
-        let pause = self.pause_after(&record, ended.report, retry_after);
-        let run = match pause {
-            Some(_) => Goes::Continues,
-            None => Goes::Ends,
-        };
-        let record = self.report(number, ended, run).await?;
+        let record = report(&self.executor, self.terms, ending, ended).await?;
         self.executor.observe(&record);
         self.registration
             .changed
@@ -279,7 +337,7 @@ impl Run {
             Report::NotApplied | Report::Ambiguous => match self.terms.recovery {
                 Recovery::ProviderKey { .. } => {
                     let pause = budget.pause(now, retry_after, random)?;
-                    let then = self.executor.now().plus(pause);
+                    let then = self.executor.moment().plus(pause);
                     let allowed = self.terms.resend(record, then) == Resend::SameIdentity;
                     allowed.then_some(pause)
                 }
@@ -287,29 +345,6 @@ impl Run {
                 Recovery::Inspect => None,
             },
         }
-    }
-
-    /// Writes a report; what the provider did must not be lost to a moment's failure.
-    async fn report(&self, number: u32, ended: Ended, run: Goes) -> Option<Record> {
-        let ended = Arc::new(ended);
-        for _ in 0..REPORT_TRIES {
-            let (terms, ended, lease) = (self.terms, Arc::clone(&ended), self.lease(KEPT));
-            let reported = self
-                .decide(move |record| terms.report(record, number, &ended, run, lease))
-                .await;
-            match reported {
-                Ok(record) => return Some(record),
-                Err(Undecided::Refused(..) | Undecided::Gone) => return None,
-                Err(Undecided::Storage(error)) => {
-                    tracing::error!(%error, "an attempt's report can't be written; trying again");
-                }
-            }
-            let clock = self.executor.clock();
-            let next = clock.monotonic().saturating_add(REPORT_PAUSE);
-            clock.reached(next).await;
-        }
-        tracing::error!("an attempt's report is lost; recovery has to find out");
-        None
     }
 
     async fn ask(&mut self, record: Record, Ask(ask): Ask) -> Option<Record> {
@@ -326,7 +361,7 @@ impl Run {
             return self.end(record).await;
         }
         if record.operation.state == State::Between {
-            let lease = self.lease(timeout.saturating_add(KEPT));
+            let lease = self.executor.lease(timeout.saturating_add(KEPT));
             let renewed = self.decide(move |record| Terms::renew(record, seen, lease));
             if renewed.await.is_err() {
                 return None; // It was cancelled or taken over, or can't be told.
@@ -341,7 +376,12 @@ impl Run {
         let answer = self
             .bounded(ask(inquiry), now.saturating_add(timeout))
             .await
-            .unwrap_or_else(|stopped| Err(stopped.into_error()));
+            .unwrap_or_else(|stopped| {
+                Err(match stopped {
+                    Stopped::TimedOut | Stopped::StillRuns(_) => timed_out(),
+                    Stopped::Panicked => panicked(),
+                })
+            });
         let for_good = matches!(answer, Ok(Reconciled::Undeterminable));
         let (verdict, result) = self.judge(answer, settled);
         if verdict == Verdict::Undetermined {
@@ -358,14 +398,26 @@ impl Run {
             self.rest(pause).await;
             return Some(record);
         }
-        let (terms, now) = (self.terms, self.executor.now());
+        let (terms, now) = (self.terms, self.executor.moment());
         let result = result.map(Arc::<RawValue>::from);
         let settled = self
             .decide(move |record| terms.reconcile(record, seen, verdict, result.as_deref(), now))
             .await;
         match settled {
             Ok(record) => Some(record),
-            Err(Undecided::Refused(..) | Undecided::Gone) => None,
+            Err(Undecided::Refused(_, now)) => {
+                if verdict == Verdict::Applied && now.operation.state != State::Succeeded {
+                    too_late(&self.executor, &now);
+                }
+                None
+            }
+            Err(Undecided::Gone) => {
+                match verdict {
+                    Verdict::Applied => too_late(&self.executor, &record),
+                    Verdict::NotApplied | Verdict::Undetermined => is_gone(),
+                }
+                None
+            }
             Err(Undecided::Storage(error)) => {
                 tracing::error!(%error, "a reconciliation can't be recorded; it is asked again later");
                 None
@@ -408,13 +460,14 @@ impl Run {
             return None;
         }
         let seen = record.operation.attempts;
-        let (terms, now) = (self.terms, self.executor.now());
+        let (terms, now) = (self.terms, self.executor.moment());
         let ended = self
             .decide(move |record| terms.end_run(record, seen, now))
             .await;
         match ended {
             Ok(record) => self.executor.observe(&record),
-            Err(Undecided::Refused(..) | Undecided::Gone) => (),
+            Err(Undecided::Refused(..)) => (),
+            Err(Undecided::Gone) => is_gone(),
             Err(Undecided::Storage(error)) => {
                 tracing::error!(%error, "the end of a run can't be recorded; its lease ends");
             }
@@ -440,7 +493,7 @@ impl Run {
         &self,
         work: Pin<Box<dyn Future<Output = T> + Send>>,
         ends: Duration,
-    ) -> Result<T, Stopped> {
+    ) -> Result<T, Stopped<T>> {
         let mut task = self.executor.runtime.spawn(work);
         let done = tokio::select! {
             biased;
@@ -451,7 +504,7 @@ impl Run {
                 // come of it. A handler that blocks its thread can't be waited for.
                 match tokio::time::timeout(STOPPING, &mut task).await {
                     Ok(done) => done,
-                    Err(_) => return Err(Stopped::TimedOut),
+                    Err(_) => return Err(Stopped::StillRuns(task)),
                 }
             }
         };
@@ -472,34 +525,70 @@ impl Run {
         decide_on(&self.executor, id, Box::new(decide)).await
     }
 
-    fn lease(&self, lasts: Duration) -> Lease {
-        let began = self.executor.now();
-        Lease {
-            owner: self.executor.owner,
-            began,
-            until: began.plus(lasts).plus(LEASE_MARGIN),
-        }
-    }
-
     fn monotonic(&self) -> Duration {
         self.executor.clock().monotonic()
     }
 }
 
+/// The row of the operation is gone, and no success with it.
+fn is_gone() {
+    tracing::warn!(
+        "the row of an operation under way is gone; the ledger was changed from outside"
+    );
+}
+
 /// Why application code came to no end of its own.
-enum Stopped {
+enum Stopped<T> {
     TimedOut,
+    /// Nor can it be stopped; what it comes to is still heard of.
+    StillRuns(JoinHandle<T>),
     Panicked,
 }
 
-impl Stopped {
-    fn into_error(self) -> AttemptError {
-        match self {
-            Self::TimedOut => {
-                AttemptError::ambiguous("attempt_timed_out", "the attempt took too long")
-            }
-            Self::Panicked => {
-                AttemptError::ambiguous("handler_panicked", "the tool failed unexpectedly")
+fn timed_out() -> AttemptError {
+    AttemptError::ambiguous("attempt_timed_out", "the attempt took too long")
+}
+
+fn panicked() -> AttemptError {
+    AttemptError::ambiguous("handler_panicked", "the tool failed unexpectedly")
+}
+
+/// What came of an attempt.
+struct Outcome {
+    result: Result<Box<RawValue>, AttemptError>,
+    /// Whether its handler may have been called.
+    called: bool,
+}
+
+impl Outcome {
+    /// What is to be recorded of it. The application is told of an error.
+    fn ended(self, executor: &Executor, tool: &ExternalTool, number: u32) -> Ended {
+        let called = self.called;
+        match self.result {
+            Ok(result) => Ended {
+                report: Report::Succeeded,
+                result: Some(result),
+                error: None,
+                wait: None,
+                called,
+            },
+            Err(error) => {
+                tracing::info!(number, code = error.code(), known = ?error.known, "an attempt ended");
+                executor.failures.tell(&tool.name, &error);
+                Ended {
+                    report: match error.known {
+                        Known::Refused => Report::Refused,
+                        Known::NotApplied => Report::NotApplied,
+                        Known::Ambiguous => Report::Ambiguous,
+                    },
+                    result: None,
+                    error: Some(RecordedError {
+                        code: error.code().into(),
+                        message: error.message().into(),
+                    }),
+                    wait: error.retry_after,
+                    called,
+                }
             }
         }
     }

@@ -1,9 +1,14 @@
 //! What is told of an external operation.
 
 use crate::{
-    clock::Timestamp,
-    effect::external::{decide::Terms, recovery::RecoveryDeclaration, tool::ExternalTool},
+    clock::Moment,
+    effect::external::{
+        decide::{Terms, guided},
+        recovery::RecoveryDeclaration,
+        tool::ExternalTool,
+    },
     operation::{
+        id::OperationId,
         record::Record,
         state::{Failed, Origin, Resend, State},
     },
@@ -11,12 +16,9 @@ use crate::{
 };
 
 /// The operation's reply at `now`.
-pub(crate) fn reply(tool: &ExternalTool, record: &Record, replayed: bool, now: Timestamp) -> Reply {
+pub(crate) fn reply(tool: &ExternalTool, record: &Record, replayed: bool, now: Moment) -> Reply {
     let id = record.operation_id;
-    let pending = |status| {
-        let next = format!("Call {GET_OPERATION} with operation_id {id}");
-        Reply::pending(status, id, replayed, next)
-    };
+    let pending = |status| pending(status, id, replayed);
     match record.operation.state {
         State::Accepted => match record.operation.origin {
             Origin::Enqueued => pending(Status::Accepted),
@@ -42,10 +44,24 @@ pub(crate) fn reply(tool: &ExternalTool, record: &Record, replayed: bool, now: T
                 |error| (&*error.code, &*error.message),
             );
             let retryable = failed == Failed::NothingApplied;
-            Reply::failed_operation(&tool.name, id, replayed, retryable, told)
+            let reply = Reply::failed_operation(&tool.name, id, replayed, retryable, told);
+            match guided(record, now.ledger) {
+                Some(wait) if retryable => reply.retry_after_pause(wait),
+                Some(_) | None => reply,
+            }
         }
         State::Cancelled => Reply::cancelled(id, replayed),
     }
+}
+
+/// The reply of an operation that a run has in hand.
+pub(crate) fn running(id: OperationId, replayed: bool) -> Reply {
+    pending(Status::Running, id, replayed)
+}
+
+fn pending(status: Status, id: OperationId, replayed: bool) -> Reply {
+    let next = format!("Call {GET_OPERATION} with operation_id {id}");
+    Reply::pending(status, id, replayed, next)
 }
 
 fn lost(record: &Record) -> String {
@@ -56,7 +72,7 @@ fn lost(record: &Record) -> String {
 }
 
 /// Whether the same call may settle an unknown outcome, and what to do.
-fn unknown(tool: &ExternalTool, record: &Record, now: Timestamp) -> (bool, String) {
+fn unknown(tool: &ExternalTool, record: &Record, now: Moment) -> (bool, String) {
     let id = record.operation_id;
     let instruction = tool.instruction.as_ref();
     let instruction = instruction.map(|instruction| instruction.of(record));

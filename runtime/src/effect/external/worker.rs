@@ -73,7 +73,7 @@ async fn hear(executor: &Executor, told: Option<OperationId>) -> Option<Operatio
     untold.truncate(HEARD_AT_A_TIME);
     for id in &untold {
         match executor.backend.load(*id).await {
-            Ok(Some(record)) if record.operation.cancel => executor.signal_cancel(*id),
+            Ok(Some(record)) if is_to_stop(&record) => executor.signal_cancel(*id),
             Ok(_) => (),
             Err(error) => {
                 tracing::warn!(%error, operation_id = %id, "an operation can't be read");
@@ -81,6 +81,11 @@ async fn hear(executor: &Executor, told: Option<OperationId>) -> Option<Operatio
         }
     }
     untold.pop().filter(|_| more)
+}
+
+/// Whether nothing more is to be sent, whoever says so.
+fn is_to_stop(record: &Record) -> bool {
+    record.operation.cancel || record.operation.state == State::Succeeded
 }
 
 /// Takes up what is due behind `from`; returns from where the next pass goes on, if this one
@@ -144,7 +149,7 @@ async fn take_up(executor: &Arc<Executor>, id: OperationId) {
 
 /// Takes the operation, so that no other worker does at the same time.
 async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) -> Option<Record> {
-    let (terms, now) = (Terms::of(tool), executor.now());
+    let (terms, now) = (Terms::of(tool), executor.moment());
     let (seen, due_at) = (Seen::of(&record), record.due_at);
     let decided = decide_on(
         executor,
@@ -153,7 +158,7 @@ async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) ->
             State::Attempting | State::Between | State::CancelRequested => {
                 terms.expire(record, seen, now)
             }
-            State::Accepted if Terms::is_past_horizon(record, now) => {
+            State::Accepted if Terms::is_past_horizon(record, now.ledger) => {
                 terms.end_run(record, record.operation.attempts, now)
             }
             State::Accepted
@@ -179,6 +184,9 @@ fn recover(executor: &Arc<Executor>, tool: &Arc<ExternalTool>, record: Record) {
         Origin::Enqueued => true,
         Origin::Call => record.latest_at <= now && now < record.run_until,
     };
+    if record.has_expired(now) {
+        return;
+    }
     let waits = match (record.operation.state, record.operation.origin) {
         (State::Accepted, Origin::Enqueued) | (State::OutcomeUnknown, _) => true,
         // A direct call that was not dispatched is taken up by its key alone.

@@ -14,7 +14,9 @@ use crate::{
     operation::{
         id::{AttemptId, OperationId},
         identity::Identity,
-        record::{AttemptOutcome, AttemptRecord, Ends, Lease, NewOperation, Record, RecordedError},
+        record::{
+            AttemptOutcome, AttemptRecord, Called, Ends, Lease, NewOperation, Record, RecordedError,
+        },
         state::{Operation, Origin, State},
         stored::Stored,
     },
@@ -22,8 +24,8 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-            call::unreadable, ffi, key::LedgerKey, register, statements::INSERT_SCOPE,
-            writer::read_stored,
+            call::unreadable, ffi, key::LedgerKey, provider_key::provider_key, register,
+            statements::INSERT_SCOPE, writer::read_stored,
         },
     },
 };
@@ -41,28 +43,33 @@ const INSERT_OPERATION: &str = "INSERT INTO idempotent_receipts \
      (operation_id, key, scope, tool, version, fingerprint, expires_at, forget_at, result) \
      VALUES (:id, :key, (SELECT id FROM idempotent_scopes WHERE scope = :scope), \
      (SELECT id FROM idempotent_tools WHERE name = :tool), \
-     :version, :fingerprint, :never, :never, NULL)";
+     :version, :fingerprint, :expires_at, :forget_at, NULL)";
+
+const SECRET: &str = "SELECT secret FROM idempotent_secret";
 
 const INSERT_EXTERNAL: &str = "INSERT INTO idempotent_external (seq, operation_id, state, \
-     origin, cancel, attempts, latest_at, run_until, due_at, checks, request, tags) \
-     VALUES (:seq, :id, :state, :origin, 0, 0, :now, :run_until, :due_at, 0, :request, :tags)";
+     origin, cancel, attempts, latest_at, run_until, due_at, checks, request, tags, \
+     provider_key) VALUES (:seq, :id, :state, :origin, 0, 0, :now, :run_until, :due_at, 0, \
+     :request, :tags, :provider_key)";
 
 const LOAD: &str = "SELECT e.seq, s.scope, t.name, o.version, o.fingerprint, o.expires_at, \
-     o.forget_at, o.result, e.state, e.origin, e.cancel, e.attempts, e.first_attempt_at, \
+     o.forget_at, o.result, e.state, e.origin, e.cancel, e.attempts, e.not_before, \
      e.latest_at, e.lease_owner, e.lease_began, e.lease_until, e.run_until, e.due_at, e.checks, \
-     e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request, e.tags \
+     e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request, e.tags, \
+     e.provider_key \
      FROM idempotent_external AS e \
      JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
      JOIN idempotent_scopes AS s ON s.id = o.scope \
      JOIN idempotent_tools AS t ON t.id = o.tool \
      WHERE e.operation_id = ?1";
 
-const LOAD_ATTEMPTS: &str = "SELECT number, attempt_id, started_at, outcome, in_doubt \
+const LOAD_ATTEMPTS: &str = "SELECT number, attempt_id, started_at, outcome, in_doubt, \
+     coalesce(started_wall, started_at), called \
      FROM idempotent_attempts WHERE seq = ?1 ORDER BY number";
 
 /// Fenced by state and attempts, though it runs in the transaction that read them.
 const SAVE_EXTERNAL: &str = "UPDATE idempotent_external SET state = :state, cancel = :cancel, \
-     attempts = :attempts, first_attempt_at = :first_attempt_at, latest_at = :latest_at, \
+     attempts = :attempts, not_before = :not_before, latest_at = :latest_at, \
      lease_owner = :lease_owner, lease_began = :lease_began, lease_until = :lease_until, \
      run_until = :run_until, due_at = :due_at, checks = :checks, error_code = :error_code, \
      error_message = :error_message, resolved_by = :resolved_by, resolved_why = :resolved_why, \
@@ -74,10 +81,10 @@ const SAVE_OPERATION: &str = "UPDATE idempotent_receipts \
      WHERE seq = (SELECT seq FROM idempotent_external WHERE operation_id = ?1)";
 
 const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
-     (seq, number, attempt_id, started_at, outcome, in_doubt) \
-     VALUES ((SELECT seq FROM idempotent_external WHERE operation_id = ?1), ?2, ?3, ?4, ?5, ?6) \
-     ON CONFLICT (seq, number) DO UPDATE SET outcome = excluded.outcome, \
-     in_doubt = excluded.in_doubt";
+     (seq, number, attempt_id, started_at, started_wall, outcome, in_doubt, called) \
+     VALUES ((SELECT seq FROM idempotent_external WHERE operation_id = ?1), ?2, ?3, ?4, ?5, ?6, \
+     ?7, ?8) ON CONFLICT (seq, number) DO UPDATE SET outcome = excluded.outcome, \
+     in_doubt = excluded.in_doubt, called = excluded.called";
 
 const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, t.name, o.version \
      FROM idempotent_external AS e JOIN idempotent_receipts AS o ON o.seq = e.seq \
@@ -233,6 +240,7 @@ fn find(connection: &Connection, identity: &Identity) -> Result<Option<Stored>, 
 
 fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
     let identity = &new.identity;
+    let secret: [u8; 32] = connection.query_row(SECRET, [], |row| row.get(0))?;
     connection.execute(INSERT_SCOPE, [&*identity.scope])?;
     connection.execute(
         INSERT_OPERATION,
@@ -243,7 +251,8 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
             ":tool": &*identity.tool,
             ":version": new.version,
             ":fingerprint": new.fingerprint.as_bytes(),
-            ":never": NEVER,
+            ":expires_at": new.ends.expires_at.0,
+            ":forget_at": new.ends.forget_at.0,
         },
     )?;
     connection.execute(
@@ -257,6 +266,7 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
             ":run_until": new.run_until.0,
             ":due_at": new.due_at.map(|at| at.0),
             ":request": &*new.request,
+            ":provider_key": provider_key(&secret, identity),
             ":tags": new.tags.to_json(),
         },
     )?;
@@ -343,7 +353,8 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
         },
         request: row.get(24)?,
         tags,
-        first_attempt_at: time(12)?,
+        provider_key: row.get(26)?,
+        not_before: time(12)?,
         latest_at: Timestamp(row.get(13)?),
         lease,
         run_until: Timestamp(row.get(17)?),
@@ -363,7 +374,9 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
 }
 
 fn read_attempt(row: &Row<'_>) -> rusqlite::Result<Result<(AttemptRecord, bool), StoreError>> {
-    let Some(outcome) = AttemptOutcome::from_name(row.get_ref(3)?.as_str()?) else {
+    let outcome = AttemptOutcome::from_name(row.get_ref(3)?.as_str()?);
+    let called = Called::from_number(row.get(6)?);
+    let (Some(outcome), Some(called)) = (outcome, called) else {
         return Ok(Err(StoreError::new(
             "an attempt is recorded in a form that is not known; open the ledger with the \
              version of idempotent-tool that wrote it",
@@ -373,7 +386,9 @@ fn read_attempt(row: &Row<'_>) -> rusqlite::Result<Result<(AttemptRecord, bool),
         number: row.get(0)?,
         attempt_id: AttemptId::from_bytes(row.get(1)?),
         started_at: Timestamp(row.get(2)?),
+        started_wall: Timestamp(row.get(5)?),
         outcome,
+        called,
     };
     Ok(Ok((attempt, row.get(4)?)))
 }
@@ -392,7 +407,7 @@ pub(super) fn save(connection: &Connection, old: &Record, new: &Record) -> Resul
                 ":state": new.operation.state.as_str(),
                 ":cancel": new.operation.cancel,
                 ":attempts": new.operation.attempts,
-                ":first_attempt_at": new.first_attempt_at.map(|at| at.0),
+                ":not_before": new.not_before.map(|at| at.0),
                 ":latest_at": new.latest_at.0,
                 ":lease_owner": new.lease.map(|lease| lease.owner),
                 ":lease_began": new.lease.map(|lease| lease.began.0),
@@ -442,8 +457,10 @@ fn save_changes(connection: &Connection, old: &Record, new: &Record) -> rusqlite
                     attempt.number,
                     attempt.attempt_id.as_bytes(),
                     attempt.started_at.0,
+                    attempt.started_wall.0,
                     attempt.outcome.as_str(),
                     in_doubt,
+                    attempt.called.as_number(),
                 ),
             )?;
         }

@@ -59,6 +59,7 @@ mod operations;
 mod options;
 mod own;
 mod owner;
+mod provider_key;
 mod prune;
 mod queue;
 mod reader;

@@ -24,7 +24,9 @@ enum Turn {
     Report(u8, Report),
     Crash(u8),
     Cancel,
-    /// In seconds; the time of day may go back.
+    /// In seconds, by both clocks.
+    Pass(u64),
+    /// In seconds; the time of day alone, and it may go back.
     Jump(i64),
 }
 
@@ -37,7 +39,7 @@ struct Attempt {
 struct World {
     terms: Terms,
     record: Record,
-    now: Timestamp,
+    now: Moment,
     attempts: Vec<Attempt>,
     /// Attempts were in doubt, and nobody has called with the key since.
     doubted: bool,
@@ -48,14 +50,15 @@ struct World {
 impl World {
     fn new(recovery: Recovery) -> Self {
         let now = Timestamp(1_800_000_000_000);
+        let terms = Terms {
+            recovery,
+            attempt_timeout: TIMEOUT,
+            retention: Duration::from_hours(24),
+            tombstone: Duration::from_hours(24),
+            keep_request: false,
+        };
         Self {
-            terms: Terms {
-                recovery,
-                attempt_timeout: TIMEOUT,
-                retention: Duration::from_hours(24),
-                tombstone: Duration::from_hours(24),
-                keep_request: false,
-            },
+            terms,
             record: Record {
                 operation_id: OperationId::generate(),
                 scope: Arc::from("[]"),
@@ -64,8 +67,9 @@ impl World {
                 fingerprint: Fingerprint::of(b"{}"),
                 operation: Operation::accepted(Origin::Call),
                 request: Some("{}".into()),
+                provider_key: Some("k".into()),
+                not_before: None,
                 tags: None,
-                first_attempt_at: None,
                 latest_at: now,
                 lease: None,
                 run_until: now.plus(Duration::from_secs(30)),
@@ -75,9 +79,12 @@ impl World {
                 result: None,
                 error: None,
                 resolved: None,
-                ends: None,
+                ends: Some(terms.ends(now)),
             },
-            now,
+            now: Moment {
+                ledger: now,
+                wall: now,
+            },
             attempts: Vec::new(),
             doubted: false,
             unaccounted: BTreeSet::new(),
@@ -87,8 +94,8 @@ impl World {
     fn lease(&self) -> Lease {
         Lease {
             owner: [0; 16],
-            began: self.now,
-            until: self.now.plus(TIMEOUT),
+            began: self.now.ledger,
+            until: self.now.ledger.plus(TIMEOUT),
         }
     }
 
@@ -120,17 +127,25 @@ impl World {
                 Ok(())
             }
             Turn::Cancel => self.terms.cancel(&mut self.record, self.now),
+            Turn::Pass(seconds) => {
+                self.now = self.now.plus(Duration::from_secs(seconds));
+                Ok(())
+            }
             Turn::Jump(seconds) => {
-                self.now = Timestamp(self.now.0.saturating_add(seconds * 1_000));
+                let Timestamp(wall) = self.now.wall;
+                self.now.wall = Timestamp(wall.saturating_add(seconds * 1_000));
                 Ok(())
             }
         };
         let after = self.record.operation.state;
-        let again = before == State::Failed(Failed::NothingApplied)
-            && after == State::Attempting
-            && matches!(turn, Turn::Call);
+        let nothing = before == State::Failed(Failed::NothingApplied);
+        let allowed = match (turn, after) {
+            (Turn::Call, State::Attempting) | (Turn::Cancel, State::Cancelled) => nothing,
+            (Turn::Report(..), State::Succeeded) => before != State::Succeeded,
+            _ => false,
+        };
         assert!(
-            !before.is_final() || before == after || again,
+            !before.is_final() || before == after || allowed,
             "{before:?} became {after:?}"
         );
         self.check_record();
@@ -146,7 +161,8 @@ impl World {
         let beginning = Beginning {
             attempt_id: AttemptId::generate(),
             lease,
-            run_until: self.now.plus(Duration::from_secs(30)),
+            now: self.now,
+            run_until: self.now.ledger.plus(Duration::from_secs(30)),
             seen: self.record.operation.attempts,
             by,
         };
@@ -175,8 +191,8 @@ impl World {
         let attempt = &mut self.attempts[place];
         let holds = self.record.operation.state == State::Attempting
             && self.record.operation.attempts == attempt.number
-            && attempt.lease.began <= self.now
-            && self.now < attempt.lease.until;
+            && attempt.lease.began <= self.now.ledger
+            && self.now.ledger < attempt.lease.until;
         if holds && !attempt.sent {
             attempt.sent = true;
             self.unaccounted.insert(attempt.number);
@@ -200,21 +216,31 @@ impl World {
             }
             Report::Succeeded | Report::Ambiguous => (),
         }
-        let ended = Ended {
-            report,
-            result: None,
-            error: None,
-        };
         let lease = self.lease();
-        self.terms
-            .report(&mut self.record, attempt.number, &ended, Run::Ends, lease)
+        self.terms.report(
+            &mut self.record,
+            attempt.number,
+            &ended(report),
+            Run::Ends,
+            lease,
+            self.now,
+        )
     }
 
     fn check_record(&mut self) {
         let record = &self.record;
         let state = record.operation.state;
-        assert_eq!(record.ends.is_some(), state.is_final(), "{state:?}");
-        assert_eq!(record.request.is_none(), state.is_final(), "{state:?}");
+        let may_be_sent = state == State::Failed(Failed::NothingApplied);
+        assert_eq!(
+            record.ends.is_some(),
+            state.is_final() || state == State::Accepted,
+            "{state:?}"
+        );
+        assert_eq!(
+            record.request.is_none(),
+            state.is_final() && !may_be_sent,
+            "{state:?}"
+        );
         let held = matches!(
             state,
             State::Attempting | State::Between | State::CancelRequested
@@ -234,21 +260,33 @@ impl World {
     }
 }
 
+fn ended(report: Report) -> Ended {
+    Ended {
+        report,
+        result: None,
+        error: None,
+        wait: None,
+        called: true,
+    }
+}
+
 #[test]
 fn a_lease_that_has_begun_since_is_not_over() {
     let mut world = World::new(Recovery::Inspect);
     world.begin(By::Key).unwrap();
     let (seen, then) = (Seen::of(&world.record), world.now.plus(2 * TIMEOUT));
     world.now = then.plus(Duration::from_secs(1));
-    let ended = Ended {
-        report: Report::NotApplied,
-        result: None,
-        error: None,
-    };
-    let (terms, lease) = (world.terms, world.lease());
+    let (terms, lease, now) = (world.terms, world.lease(), world.now);
     let record = &mut world.record;
     terms
-        .report(record, 1, &ended, Run::Continues, lease)
+        .report(
+            record,
+            1,
+            &ended(Report::NotApplied),
+            Run::Continues,
+            lease,
+            now,
+        )
         .unwrap();
     let expired = terms.expire(&mut record.clone(), seen, then);
     assert_eq!(expired, Err(Refusal::Stale), "it is between two attempts");
@@ -272,7 +310,8 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
         3 => (any::<u8>(), report).prop_map(|(which, report)| Turn::Report(which, report)),
         1 => any::<u8>().prop_map(Turn::Crash),
         1 => Just(Turn::Cancel),
-        2 => prop_oneof![0..20_i64, -100_000..100_000_i64].prop_map(Turn::Jump),
+        1 => prop_oneof![0..20_u64, 0..100_000_u64].prop_map(Turn::Pass),
+        1 => prop_oneof![-20..20_i64, -100_000..100_000_i64].prop_map(Turn::Jump),
     ];
     prop::collection::vec(turn, 1..60)
 }
@@ -307,12 +346,118 @@ proptest! {
             let before = world.unaccounted.len();
             world.take(turn);
             if before < world.unaccounted.len() {
-                let first = *first.get_or_insert(world.now);
+                // The provider's clock goes on as the ledger's own.
+                let now = world.now.ledger;
+                let first = *first.get_or_insert(now);
                 prop_assert!(
-                    before == 0 || world.now < first.plus(window),
+                    before == 0 || now < first.plus(window),
                     "sent again when the key may be forgotten"
                 );
             }
         }
     }
+}
+
+/// The steps at which the property above once failed: the window was counted from an attempt
+/// that had said that it had no effect, by a clock that was set back before the next one.
+#[test]
+fn a_window_counts_from_the_first_attempt_by_the_clock_that_says_more() {
+    let window = Duration::from_hours(1);
+    for (back, forth) in [
+        (Turn::Jump(-62_845), [Turn::Pass(46), Turn::Pass(62_799)]),
+        (Turn::Jump(-30), [Turn::Pass(46), Turn::Pass(62_799)]),
+    ] {
+        let mut world = World::new(Recovery::ProviderKey { window });
+        for turn in [
+            Turn::Call,
+            Turn::Report(0, Report::NotApplied),
+            back,
+            Turn::Call,
+            Turn::Send(0),
+            Turn::Report(0, Report::Ambiguous),
+            forth[0],
+            forth[1],
+            Turn::Call,
+            Turn::Send(0),
+        ] {
+            world.take(turn);
+        }
+        assert_eq!(world.unaccounted.len(), 1, "sent again after {back:?}");
+    }
+}
+
+#[test]
+fn a_small_step_back_closes_no_window() {
+    let mut world = World::new(Recovery::ProviderKey {
+        window: Duration::from_hours(1),
+    });
+    for turn in [
+        Turn::Call,
+        Turn::Send(0),
+        Turn::Report(0, Report::Ambiguous),
+        Turn::Jump(-50),
+        Turn::Call,
+        Turn::Send(0),
+    ] {
+        world.take(turn);
+    }
+    assert_eq!(world.unaccounted.len(), 2);
+}
+
+#[test]
+fn an_attempt_that_was_stopped_before_its_handler_opens_no_window() {
+    let mut world = World::new(Recovery::ProviderKey {
+        window: Duration::from_hours(1),
+    });
+    world.begin(By::Key).unwrap();
+    let stopped = Ended {
+        called: false,
+        ..ended(Report::NotApplied)
+    };
+    let (terms, lease, now) = (world.terms, world.lease(), world.now);
+    terms
+        .report(&mut world.record, 1, &stopped, Run::Ends, lease, now)
+        .unwrap();
+    world.attempts.clear();
+    for turn in [
+        Turn::Pass(2 * 3_600),
+        Turn::Call,
+        Turn::Send(0),
+        Turn::Report(0, Report::Ambiguous),
+        Turn::Call,
+    ] {
+        world.take(turn);
+    }
+    assert_eq!(world.record.operation.attempts, 3);
+}
+
+#[test]
+fn guidance_is_kept_for_a_day_at_most_and_obeyed() {
+    let mut world = World::new(Recovery::Inspect);
+    world.begin(By::Key).unwrap();
+    let asked = Ended {
+        wait: Some(Duration::from_hours(100)),
+        ..ended(Report::NotApplied)
+    };
+    let (terms, lease, now) = (world.terms, world.lease(), world.now);
+    terms
+        .report(&mut world.record, 1, &asked, Run::Ends, lease, now)
+        .unwrap();
+    world.attempts.clear();
+    assert_eq!(world.begin(By::Key), Err(Refusal::Guided));
+    world.record.ends = None; // A day is this tool's retention, too.
+    world.now = world.now.plus(Duration::from_hours(24));
+    world.begin(By::Key).unwrap();
+    assert_eq!(world.record.not_before, None);
+}
+
+#[test]
+fn what_nobody_takes_up_ends_and_takes_no_event_any_more() {
+    let mut world = World::new(Recovery::Inspect);
+    world.now = world.now.plus(Duration::from_hours(24));
+    assert_eq!(world.begin(By::Key), Err(Refusal::Final));
+    assert_eq!(
+        world.terms.cancel(&mut world.record, world.now),
+        Err(Refusal::Final)
+    );
 }
