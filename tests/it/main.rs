@@ -39,6 +39,7 @@ mod recoverers;
 mod reliability;
 mod results;
 mod schedules;
+mod simulation;
 mod store;
 mod tags;
 mod time;

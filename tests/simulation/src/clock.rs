@@ -14,7 +14,7 @@ use idempotent_tool::{Clock, ManualClock};
 use tokio::{runtime::Handle, task::yield_now};
 
 /// Longer than anything takes; what takes longer waits for what never comes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The clock of one process: all of them show the same time, and each knows its sleepers.
 #[derive(Debug, Clone)]

@@ -100,9 +100,8 @@ fn simulate(options: &Options) -> Result<(), String> {
 fn tell(seed: u64, life: u64, steps: Vec<(usize, Step)>, broken: &idempotent_tool_simulation::Broken) -> String {
     let (steps, said) = shrink(steps, broken);
     let mut told = format!("\nshrunk to {} steps: {said}\n\n", steps.len());
-    for (number, step) in &steps {
-        told += &format!("{number:4} {step:?}\n");
-    }
+    let lines: Vec<_> = steps.iter().map(|(number, step)| format!("{number:4} {step:?}")).collect();
+    told.push_str(&lines.join("\n"));
     let kept: Vec<_> = steps.iter().map(|(number, _)| number.to_string()).collect();
     told + &format!("\ntests/simulate --seed {seed} --life {life} --keep {}", kept.join(","))
 }

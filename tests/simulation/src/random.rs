@@ -1,6 +1,6 @@
 //! Random numbers that are the same on every machine.
 
-/// SplitMix64: small, and good enough to choose steps.
+/// `SplitMix64`: small, and good enough to choose steps.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

@@ -381,6 +381,7 @@ fn takes(random: &mut Random) -> Vec<Takes> {
         .collect()
 }
 
+#[allow(clippy::too_many_lines)]
 fn step(random: &mut Random, so_far: u64) -> Step {
     let place = random.index(PLACES);
     let which = random.index(12);

@@ -506,6 +506,7 @@ pub async fn deploy(
     send(attempt, "deploy", memo, shared, clock).await
 }
 
+#[allow(clippy::unused_async)]
 async fn find(inquiry: &Inquiry) -> Result<Reconciled<Sending>, AttemptError> {
     let inner = inquiry.state::<Shared>()?.lock();
     if inner.is_mute {

@@ -1,5 +1,7 @@
 //! A ledger's life: processes on one file, and what happens to them.
 
+#![allow(clippy::unnecessary_wraps)] // Steps have one shape, whether or not they can fail.
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -1082,8 +1084,7 @@ fn has_ledger(connection: &Connection) -> Outcome<bool> {
 
 fn row_of(operation: Option<Vec<u8>>) -> Row {
     let operation = operation.map(|bytes| {
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("op_{hex}")
+        format!("op_{}", hex(&bytes))
     });
     Row {
         is_tombstone: operation.is_none(),
@@ -1094,12 +1095,16 @@ fn row_of(operation: Option<Vec<u8>>) -> Row {
 fn key_text(value: rusqlite::types::ValueRef<'_>) -> String {
     match value {
         rusqlite::types::ValueRef::Blob(bytes) => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = hex(bytes);
             let at = |from: usize, to: usize| hex.get(from..to).unwrap_or_default().to_owned();
             [at(0, 8), at(8, 12), at(12, 16), at(16, 20), at(20, 32)].join("-")
         }
         other => other.as_str().unwrap_or_default().to_owned(),
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 fn uuid_bytes(key: &str) -> Option<Vec<u8>> {

@@ -328,7 +328,7 @@ impl Run {
         retry_after: Option<Duration>,
     ) -> Option<Duration> {
         let now = self.monotonic();
-        let random = random();
+        let random = random(now);
         let budget = &mut self.plan.budget;
         let doubtful = !record.operation.in_doubt.is_empty();
         match report {
@@ -392,7 +392,7 @@ impl Run {
                 return self.end(record).await;
             }
             let now = self.monotonic();
-            let Some(pause) = self.plan.budget.delay(now, None, random()) else {
+            let Some(pause) = self.plan.budget.delay(now, None, random(now)) else {
                 return self.end(record).await;
             };
             self.rest(pause).await;
@@ -594,7 +594,12 @@ impl Outcome {
     }
 }
 
-fn random() -> u64 {
+/// Chooses the jitter. With failpoints the clock does, so that a simulation can be repeated.
+fn random(now: Duration) -> u64 {
+    if cfg!(feature = "failpoints") {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        return now.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
     let (high, low) = Uuid::new_v4().as_u64_pair();
     high ^ low
 }

@@ -24,7 +24,7 @@ use crate::{
             options::OpenError,
             own::{Own, OwnConnection},
             prune::Walk,
-            register,
+            register::{self, Located},
             watch::Watch,
         },
     },
@@ -187,27 +187,31 @@ impl Memo {
         self.generation = generation;
     }
 
-    /// The id of a tool whose contract the ledger has; `None` if it is to be registered again.
+    /// The id of a tool, and whether its contract is to be registered again.
     pub(super) fn find_tool(
         &mut self,
         transaction: &Transaction,
         contract: &Arc<Registered>,
-    ) -> rusqlite::Result<Result<Option<i64>, StoreError>> {
+    ) -> rusqlite::Result<Result<Located, StoreError>> {
+        let covered = |id| Located {
+            tool: Some(id),
+            is_covered: true,
+        };
         if let Some(id) = contract.tool(self.generation) {
-            return Ok(Ok(Some(id)));
+            return Ok(Ok(covered(id)));
         }
         let learnt = self.uncommitted.iter().find_map(|learnt| match learnt {
             Learnt::Tool(known, id) if Arc::ptr_eq(known, contract) => Some(*id),
             Learnt::Tool(..) | Learnt::Scope(..) => None,
         });
-        if learnt.is_some() {
-            return Ok(Ok(learnt));
+        if let Some(id) = learnt {
+            return Ok(Ok(covered(id)));
         }
         let found = match register::locate(transaction, contract) {
             Ok(found) => found,
             Err(refused) => return refused.again().map(Err),
         };
-        if let Some(id) = found {
+        if let (Some(id), true) = (found.tool, found.is_covered) {
             self.wrote_tool(contract, id);
         }
         Ok(Ok(found))
@@ -225,8 +229,11 @@ impl Memo {
         contract: &Arc<Registered>,
     ) -> rusqlite::Result<Result<i64, StoreError>> {
         match self.find_tool(transaction, contract)? {
-            Ok(Some(id)) => return Ok(Ok(id)),
-            Ok(None) => (),
+            Ok(Located {
+                tool: Some(id),
+                is_covered: true,
+            }) => return Ok(Ok(id)),
+            Ok(_) => (), // It is to be registered.
             Err(refused) => return Ok(Err(refused)),
         }
         match register::ensure(transaction, contract) {

@@ -40,6 +40,7 @@ pub struct External {
 
 /// What really happened for an identity, whatever any file says.
 #[derive(Debug, Clone, Default)]
+#[allow(clippy::struct_excessive_bools)]
 pub struct Truth {
     effects: usize,
     /// Requests that may still have an effect.

@@ -84,6 +84,7 @@ impl LedgerTime {
 }
 
 impl Span {
+    #[must_use]
     pub fn plus(self, by: i64) -> Self {
         Self {
             least: self.least + by,
