@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{
     Expr, Ident, LitStr, Path, Token,
@@ -30,6 +30,8 @@ pub(crate) struct Args {
     pub(crate) title: Option<LitStr>,
     pub(crate) destructive: Option<bool>,
     pub(crate) open_world: Option<bool>,
+    /// With the key, to say where it doesn't belong.
+    pub(crate) effects_outside: Option<(bool, Span)>,
     pub(crate) authorize: Option<Path>,
     pub(crate) external: external::Given,
     krate: Option<Path>,
@@ -48,6 +50,7 @@ const KNOWN: &[&str] = &[
     "title",
     "destructive",
     "open_world",
+    "effects_outside",
     "authorize",
     "provider_key",
     "reconcile",
@@ -133,6 +136,9 @@ impl Args {
             "title" => self.title = Some(title(value)?),
             "destructive" => self.destructive = Some(boolean(value, name)?),
             "open_world" => self.open_world = Some(boolean(value, name)?),
+            "effects_outside" => {
+                self.effects_outside = Some((boolean(value, name)?, key.span()));
+            }
             "authorize" => self.authorize = Some(authorizer(value)?),
             "crate" => self.krate = Some(crate_path(value)?),
             _ => self.external.set(key, name, value)?,

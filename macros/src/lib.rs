@@ -52,6 +52,7 @@ mod tests;
 /// | `title = "Create note"` | a title for people | none |
 /// | `destructive = false` | whether the effect may destroy something, a hint to clients | `true` |
 /// | `open_world = true` | whether the effect reaches beyond the server, a hint to clients | `true` for external tools |
+/// | `effects_outside = true` | whether the handler tells something outside its transaction, see `Tx`: a call that fails beside it doesn't make it run again | `false` |
 /// | `authorize = path` | the tool's own authorizer, a `fn(&Caller, &Asked<'_>) -> Access` | the toolbox's |
 /// | `crate = ::path` | where `idempotent-tool` is found, if renamed or re-exported | `::idempotent_tool` |
 ///

@@ -31,6 +31,8 @@ pub(crate) struct Tool<'a> {
     pub(crate) max_result: u64,
     pub(crate) destructive: bool,
     pub(crate) open_world: bool,
+    /// Whether a transactional handler tells something outside the database.
+    pub(crate) effects_outside: bool,
     pub(crate) authorize: Option<Path>,
     /// Present if the function is `async`.
     pub(crate) external: Option<External>,
@@ -88,6 +90,12 @@ impl<'a> Tool<'a> {
         let deadline = args.deadline.unwrap_or(Duration::from_secs(30));
         let external = if let Some(token) = function.external_token() {
             let missing = token.span;
+            if let Some((_, key)) = args.effects_outside {
+                errors.at(
+                    key,
+                    "`effects_outside` is for a `fn` that works in a transaction; the effect of an `async fn` is outside anyway: remove this",
+                );
+            }
             Some(
                 args.external
                     .check(deadline, args.mistaken, missing, errors)?,
@@ -105,6 +113,7 @@ impl<'a> Tool<'a> {
             deadline,
             max_result: args.max_result.unwrap_or(1024 * 1024),
             destructive: args.destructive.unwrap_or(true),
+            effects_outside: args.effects_outside.is_some_and(|(outside, _)| outside),
             open_world: args.open_world.unwrap_or(external.is_some()),
             authorize: args.authorize,
             external,

@@ -16,6 +16,7 @@ pub(crate) fn form(key: &str) -> &'static str {
         "title" => "title = \"Create note\"",
         "destructive" => "destructive = false",
         "open_world" => "open_world = true",
+        "effects_outside" => "effects_outside = true",
         "provider_key" => "provider_key(window = \"24h\")",
         "reconcile" => "reconcile(path::to::function, settle = \"30s\")",
         "inspect" => "inspect = \"what to check, and where\"",

@@ -40,7 +40,7 @@
 //! - [`Caller`] and [`Scope`] say who calls, [`Access`] and [`Asked`] whether it may.
 //! - `mcp::Adapter` serves a toolbox over MCP (feature `rmcp`).
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{BootId, Clock, ManualClock, SystemClock};
 #[cfg(feature = "sqlite")]
 pub use effect::tx::{Transaction, Tx};
 pub use effect::{
@@ -89,6 +89,11 @@ mod finite;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+#[cfg_attr(
+    not(feature = "sqlite"),
+    allow(dead_code, reason = "a ledger's time is kept by its store")
+)]
+mod ledger_time;
 #[cfg(feature = "rmcp")]
 pub mod mcp;
 mod operation;

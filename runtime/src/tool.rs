@@ -166,6 +166,9 @@ pub struct Declaration {
     pub destructive: bool,
     /// The hint that the effect reaches beyond the server.
     pub open_world: bool,
+    /// Whether a transactional handler tells something outside the database, so that it must
+    /// not run again for a neighbour's failure.
+    pub effects_outside: bool,
     /// The tool's own authorizer.
     pub authorize: Option<crate::request::authorize::AuthorizeFn>,
     /// How an external tool is tried and recovered; `None` for a transactional one.

@@ -1,6 +1,6 @@
 //! Keys that requests carry beside their arguments, and what continues a request.
 
-use idempotent_tool::{CarriedKeys, IdempotencyKey, Toolbox, mcp::Adapter};
+use idempotent_tool::{CallError, CarriedKeys, IdempotencyKey, Toolbox, mcp::Adapter};
 use serde_json::{Value, json};
 
 use crate::{
@@ -8,6 +8,55 @@ use crate::{
     conversation::create_note,
     mcp::{NEWEST, Wire, tools},
 };
+
+/// Of the same header a service that speaks HTTP itself makes the key that an adapter makes.
+#[tokio::test]
+async fn one_header_is_one_key_however_it_comes_in() {
+    let header = format!("\"{}\"", key("header"));
+    let body = json!({ "body": marked("milk") });
+    let bare = key("header");
+    let ledger = Ledger::new();
+    let tools = tools(&ledger);
+    let own = IdempotencyKey::from_header(&header).unwrap();
+    let typed = tools.call_typed::<create_note>(&ada(), &own, &body).await;
+    let first = typed.unwrap().operation_id;
+    for value in [&header, &bare] {
+        let carried = || CarriedKeys::none().header(value.as_bytes());
+        let again = tools
+            .call_typed::<create_note>(&ada(), carried(), &body)
+            .await;
+        let again = again.unwrap();
+        assert!(again.replayed);
+        assert_eq!(again.operation_id, first);
+        let blocking = tools.call_typed_blocking::<create_note>(&ada(), carried(), &body);
+        assert_eq!(blocking.unwrap().operation_id, first);
+        let reply = tools
+            .call_carrying(&ada(), "create_note", body.clone(), carried())
+            .await;
+        assert_succeeded(&reply, true);
+        assert_eq!(reply.operation_id(), Some(first));
+    }
+    assert_eq!(ledger.rows(), (1, 1));
+}
+
+#[tokio::test]
+async fn a_typed_call_refuses_what_is_no_single_key() {
+    let ledger = Ledger::new();
+    let tools = tools(&ledger);
+    let body = json!({ "body": marked("milk") });
+    for keys in [
+        CarriedKeys::none(),
+        CarriedKeys::none().header(b"a b"),
+        CarriedKeys::none().header(b"a").header(b"b"),
+        CarriedKeys::none().metadata(&json!(null)),
+    ] {
+        match tools.call_typed::<create_note>(&ada(), keys, &body).await {
+            Err(CallError::Unsuccessful(reply)) => assert_code(&reply, "invalid_key"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ledger.rows(), (0, 0));
+}
 
 const VERSIONS: [&str; 2] = [NEWEST, "2025-11-25"];
 

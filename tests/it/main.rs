@@ -15,6 +15,7 @@
 mod arguments;
 mod authorization;
 mod carriers;
+mod clocks;
 mod common;
 mod contracts;
 mod conversation;
@@ -30,6 +31,7 @@ mod mcp;
 mod mcp_external;
 mod no_answer;
 mod old_ledger;
+mod operating;
 mod outbox;
 mod pace;
 mod process;

@@ -33,6 +33,11 @@ fn create_and_deploy(
     let again = tx.enqueue::<deploy_by_key>(&key(&format!("deploy {note}")), &image)?;
     assert_eq!(first, again);
     assert_eq!(tx.last_insert_rowid(), note);
+    assert_eq!(
+        tx.changes(),
+        0,
+        "the runtime's own rows are not the handler's"
+    );
     match how.as_str() {
         "well" => return Ok(note),
         "panic" => panic!("it goes wrong"),

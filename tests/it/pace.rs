@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use idempotent_tool::{Clock, ManualClock};
+use idempotent_tool::{BootId, Clock, ManualClock};
 use tokio::{
     runtime::{Builder, Handle},
     sync::Notify,
@@ -149,6 +149,10 @@ impl Clock for PacedClock {
 
     fn monotonic(&self) -> Duration {
         self.time.monotonic()
+    }
+
+    fn boot_id(&self) -> Option<BootId> {
+        self.time.boot_id()
     }
 
     fn reached(&self, until: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

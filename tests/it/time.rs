@@ -9,6 +9,9 @@ use crate::common::{Ledger, ada, assert_code, assert_succeeded, key, marked};
 
 const DAY: Duration = Duration::from_hours(24);
 
+/// By how much later pruning takes what is past its time.
+const MARGIN: Duration = Duration::from_mins(1);
+
 /// Kept for ten days, refused for a hundred more.
 #[idempotent_tool(operation = "create_note:v1", retention = "10d", tombstone = "100d")]
 fn create_note(tx: &Tx, body: String) -> Result<i64, Failure> {
@@ -60,10 +63,11 @@ fn a_key_is_free_only_once_its_tombstone_is_pruned() {
     let ledger = Ledger::new();
     let tools = toolbox(&ledger);
     assert_succeeded(&call(&tools, "forgotten"), false);
-    ledger.clock.advance(110 * DAY);
+    ledger.clock.advance(10 * DAY + MARGIN);
+    ledger.store.prune(100).unwrap();
+    ledger.clock.advance(100 * DAY + MARGIN);
     // Its time has come, but the row is there: comparing times only ever refuses.
     assert_code(&call(&tools, "forgotten"), "key_expired");
-    ledger.store.prune(100).unwrap();
     ledger.store.prune(100).unwrap();
     assert_eq!(ledger.rows(), (1, 0));
     assert_succeeded(&call(&tools, "forgotten"), false);
@@ -75,7 +79,7 @@ fn a_pruned_tombstone_keeps_no_result() {
     let ledger = Ledger::new();
     let tools = toolbox(&ledger);
     assert_succeeded(&call(&tools, "emptied"), false);
-    ledger.clock.advance(10 * DAY);
+    ledger.clock.advance(10 * DAY + MARGIN);
     ledger.store.prune(100).unwrap();
     let left: (Option<String>, Option<Vec<u8>>) = rusqlite::Connection::open(ledger.path())
         .unwrap()
@@ -114,7 +118,10 @@ fn pruning_is_bounded() {
         ledger.rows().1
     };
     // Receipts become tombstones first, three at a time; nothing disappears at once.
-    assert_eq!(pruned(3), 10);
+    for _ in 0..4 {
+        assert_eq!(pruned(3), 10);
+    }
+    ledger.clock.advance(100 * DAY + MARGIN);
     for _ in 0..20 {
         ledger.store.prune(3).unwrap();
     }
@@ -134,13 +141,12 @@ fn a_clock_that_goes_back_a_year_frees_no_key_and_loses_no_receipt() {
     assert_eq!(ledger.rows(), (2, 2));
     ledger.clock.set_wall(now);
     assert_succeeded(&call(&tools, "before"), true);
-    // Written with the wrong time, it expires early: refused, not executed again.
-    assert_code(&call(&tools, "during"), "key_expired");
+    assert_succeeded(&call(&tools, "during"), true);
     assert_eq!(ledger.rows(), (2, 2));
 }
 
 #[test]
-fn a_clock_that_jumps_ahead_two_years_frees_no_key() {
+fn a_clock_that_jumps_ahead_two_years_refuses_no_key() {
     let ledger = Ledger::new();
     let tools = toolbox(&ledger);
     assert_succeeded(&call(&tools, "ahead"), false);
@@ -148,7 +154,7 @@ fn a_clock_that_jumps_ahead_two_years_frees_no_key() {
     ledger.clock.set_wall(now + 730 * DAY);
     for _ in 0..3 {
         ledger.store.prune(100).unwrap();
-        assert_code(&call(&tools, "ahead"), "key_expired");
+        assert_succeeded(&call(&tools, "ahead"), true);
     }
     ledger.clock.set_wall(now);
     assert_succeeded(&call(&tools, "ahead"), true);

@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use clap::{Args, ValueEnum};
@@ -85,7 +85,7 @@ pub async fn start_deployment_by_reference(
     #[arguments] order: Order,
     #[state] provider: &Provider,
 ) -> Result<Deployment, AttemptError> {
-    let reference = (REFERENCE_HEADER, attempt.operation_id().to_string());
+    let reference = (REFERENCE_HEADER, attempt.provider_key().to_owned());
     provider.order(attempt, &order, Some(reference)).await
 }
 
@@ -144,7 +144,7 @@ pub fn release_service(tx: &Tx, #[arguments] order: Order) -> Result<Release, Fa
 /// Asks the provider whether it has the deployment with this operation's reference.
 async fn find_deployment(inquiry: &Inquiry) -> Result<Reconciled<Deployment>, AttemptError> {
     let provider = inquiry.state::<Provider>()?;
-    provider.find(&inquiry.operation_id().to_string()).await
+    provider.find(inquiry.provider_key()).await
 }
 
 /// A point at which a server halts, for the demonstration and the crash tests.
@@ -267,14 +267,20 @@ impl Provider {
 /// This provider documents that a request it answers with 429 has created nothing.
 fn too_many(response: &reqwest::Response) -> AttemptError {
     let error = AttemptError::not_applied("too_many_requests", "the provider takes no more now");
-    let seconds = response
-        .headers()
-        .get(RETRY_AFTER)
-        .and_then(|value| value.to_str().ok()?.parse().ok());
-    match seconds {
-        Some(seconds) => error.with_retry_after(Duration::from_secs(seconds)),
+    let value = response.headers().get(RETRY_AFTER);
+    match value.and_then(|value| retry_after(value.to_str().ok()?, SystemTime::now())) {
+        Some(wait) => error.with_retry_after(wait),
         None => error,
     }
+}
+
+/// How long `Retry-After` asks to wait: it is a number of seconds, or an HTTP date.
+fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(value).ok()?;
+    Some(at.duration_since(now).unwrap_or_default())
 }
 
 /// Creates the application's own table, beside the ledger's, if the file is new.
@@ -340,6 +346,20 @@ mod tests {
     };
 
     use super::*;
+
+    #[test]
+    fn a_retry_after_is_seconds_or_a_date() {
+        let now = httpdate::parse_http_date("Mon, 30 Nov 2026 22:00:00 GMT").unwrap();
+        for (value, seconds) in [
+            ("120", Some(120)),
+            ("Mon, 30 Nov 2026 22:10:00 GMT", Some(600)),
+            ("Mon, 30 Nov 2026 21:00:00 GMT", Some(0)),
+            ("soon", None),
+        ] {
+            let wait = retry_after(value, now);
+            assert_eq!(wait, seconds.map(Duration::from_secs), "{value}");
+        }
+    }
 
     /// Takes one order, and sends the client elsewhere.
     async fn answering(location: &'static str) -> String {

@@ -131,7 +131,7 @@ impl Entrant {
         tokio::select! {
             () = self.pushed_out.notified() => (),
             () = too_long => if !self.leave_the_strangers() {
-                pending().await // It was admitted, or asks for it now.
+                pending::<()>().await; // It was admitted, or asks for it now.
             },
         }
     }
@@ -162,7 +162,7 @@ mod tests {
         Limits {
             connections,
             strangers,
-            entering: Duration::from_secs(60),
+            entering: Duration::from_mins(1),
             spared: Duration::ZERO,
             ..Limits::default()
         }
@@ -204,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn a_stranger_that_has_just_come_is_spared_until_it_leaves() {
         let admission = Admission::new(Limits {
-            spared: Duration::from_secs(60),
+            spared: Duration::from_mins(1),
             ..limits(2, 1)
         });
         let first = admission.enter().await;

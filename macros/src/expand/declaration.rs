@@ -18,6 +18,7 @@ pub(super) fn declaration(tool: &Tool) -> TokenStream {
         max_result,
         destructive,
         open_world,
+        effects_outside,
         ..
     } = tool;
     let (name, version) = (&operation.name, operation.version);
@@ -49,6 +50,7 @@ pub(super) fn declaration(tool: &Tool) -> TokenStream {
             max_result: #max_result,
             destructive: #destructive,
             open_world: #open_world,
+            effects_outside: #effects_outside,
             authorize: #authorize,
             external: #external,
             module: ::core::module_path!(),

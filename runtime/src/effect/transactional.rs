@@ -29,6 +29,8 @@ pub(crate) struct TransactionalTool {
     pub(crate) retention: Duration,
     pub(crate) tombstone: Duration,
     pub(crate) max_result: usize,
+    /// Whether the handler tells something outside the database.
+    pub(crate) effects_outside: bool,
     pub(crate) effect: TransactionalEffect,
     pub(crate) result: ResultValidator,
 }

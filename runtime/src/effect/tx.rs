@@ -26,8 +26,10 @@ use crate::{
 /// It has the query methods of [`Transaction`], and knows who calls.
 ///
 /// Only the runtime makes one. A tool may run twice for one call, each time from a clean
-/// rollback: when a call failed that shared its transaction. So it must have no effect but
-/// through this transaction, and do nothing slow: while it runs, no other call writes.
+/// rollback: when a call failed that shared its transaction, unless the tool is declared with
+/// `effects_outside = true`, and when the transaction itself was lost. So it should have no
+/// effect but through this transaction, and do nothing slow: while it runs, no other call
+/// writes.
 #[derive(Debug)]
 pub struct Tx {
     transaction: Transaction,
@@ -100,16 +102,16 @@ impl Tx {
     ) -> Result<OperationId, Failure> {
         let declaration = T::declaration();
         let outbox = &self.call.outbox;
-        let enqueuer = Enqueuer {
+        let by = Enqueuer {
             caller: &self.call.caller,
             clock: &**self.transaction.guard.clock(),
-            now: self.transaction.guard.wall(),
+            now: self.transaction.guard.time().now(),
             deadline: self.call.deadline,
         };
         let operation = (declaration.name, declaration.version);
-        let enqueued = outbox.prepare(enqueuer, operation, key, arguments)?;
+        let enqueued = outbox.prepare(by, operation, key, arguments)?;
         crate::store::sqlite::enqueue(&self.transaction, &enqueued.new, |recorded| {
-            outbox.may_learn(enqueuer, &enqueued, recorded)
+            outbox.may_learn(by, &enqueued, recorded)
         })
     }
 
@@ -225,7 +227,8 @@ impl Transaction {
         self.connection().last_insert_rowid()
     }
 
-    /// How many rows the last statement changed.
+    /// How many rows the last statement of this call changed; zero before the first, and
+    /// after [`enqueue`](Tx::enqueue). SQL's `changes()` says the same.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.connection().changes()

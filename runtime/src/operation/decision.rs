@@ -48,7 +48,7 @@ pub(crate) fn recall(stored: Stored, now: Timestamp) -> Known {
 
 /// What a request with `fingerprint` gets from a `receipt` of the same identity and version.
 pub(crate) fn decide(receipt: Receipt, fingerprint: &Fingerprint) -> Decision {
-    if receipt.fingerprint == *fingerprint {
+    if receipt.fingerprint.is_of(fingerprint) {
         Decision::Replay {
             operation_id: receipt.operation_id,
             result: receipt.result,

@@ -18,6 +18,8 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Record {
     pub(crate) operation_id: OperationId,
+    /// Another number than before says that the whole ledger may have been put back.
+    pub(crate) era: i64,
     /// The scope's text form.
     pub(crate) scope: Arc<str>,
     /// The operation's name, without its version.

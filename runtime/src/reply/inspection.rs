@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    clock::Timestamp,
+    clock::{Moment, Timestamp},
     operation::record::{AttemptRecord, Record},
 };
 
@@ -16,11 +16,17 @@ pub(crate) struct Inspection {
 }
 
 impl Inspection {
-    pub(crate) fn of(record: &Record) -> Self {
+    /// What to tell of `record`, its times as the time of day.
+    pub(crate) fn of(record: &Record, now: Moment) -> Self {
+        let mut attempts = record.attempts.clone();
+        for attempt in &mut attempts {
+            attempt.started_at = now.time_of_day(attempt.started_at);
+        }
+        let ends = record.ends.map(|ends| now.time_of_day(ends.expires_at));
         Self {
-            attempts: record.attempts.clone(),
-            next_check_at: record.due_at,
-            key_expires_at: record.ends.map(|ends| ends.expires_at),
+            attempts,
+            next_check_at: record.due_at.map(|due| now.time_of_day(due)),
+            key_expires_at: ends,
         }
     }
 }

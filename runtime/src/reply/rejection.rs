@@ -44,8 +44,13 @@ pub(crate) enum Rejection {
     },
     /// The handler used the deadline up and was rolled back.
     DeadlineExceeded,
-    /// The store failed before anything was written.
+    /// The store failed, and nothing of this call was written.
     Storage {
+        /// Whether the cause may pass.
+        retryable: bool,
+    },
+    /// The store failed before the key was looked up.
+    Unread {
         /// Whether the cause may pass.
         retryable: bool,
     },
@@ -63,7 +68,7 @@ impl Rejection {
             Self::NotFound | Self::NoSuchOperation => "not_found",
             Self::Busy { .. } => "busy",
             Self::DeadlineExceeded => "deadline_exceeded",
-            Self::Storage { .. } => "storage",
+            Self::Storage { .. } | Self::Unread { .. } => "storage",
         }
     }
 
@@ -102,6 +107,9 @@ impl Rejection {
                 it did was rolled back"
                 .into(),
             Self::Storage { .. } => "the server's storage failed; nothing was written".into(),
+            Self::Unread { .. } => "the ledger can't be read; this call did nothing, but an \
+                earlier call with this key may have succeeded"
+                .into(),
         }
     }
 
@@ -109,7 +117,7 @@ impl Rejection {
     pub(super) fn is_retryable(&self) -> bool {
         match self {
             Self::AuthorizationUnavailable | Self::Busy { .. } | Self::DeadlineExceeded => true,
-            Self::Storage { retryable } => *retryable,
+            Self::Storage { retryable } | Self::Unread { retryable } => *retryable,
             Self::InvalidKey(_)
             | Self::InvalidArguments(_)
             | Self::PayloadConflict
@@ -171,8 +179,8 @@ impl Rejection {
             Self::AuthorizationUnavailable | Self::Busy { .. } | Self::DeadlineExceeded => {
                 repeat(tool)
             }
-            Self::Storage { retryable: true } => repeat(tool),
-            Self::Storage { retryable: false } => format!(
+            Self::Storage { retryable: true } | Self::Unread { retryable: true } => repeat(tool),
+            Self::Storage { retryable: false } | Self::Unread { retryable: false } => format!(
                 "Report the failure to the operator of the server; after its repair, call {tool} \
                  again with the same idempotency_key and arguments"
             ),
@@ -220,6 +228,8 @@ pub(crate) mod tests {
             Rejection::DeadlineExceeded,
             Rejection::Storage { retryable: true },
             Rejection::Storage { retryable: false },
+            Rejection::Unread { retryable: true },
+            Rejection::Unread { retryable: false },
         ]
     }
 

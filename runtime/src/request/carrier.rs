@@ -44,11 +44,10 @@ impl CarriedKeys {
         self.and(from_value(value))
     }
 
-    /// Adds what an `Idempotency-Key` header says: a string of structured fields, quoted,
-    /// or a bare token such as a UUID. Both are ASCII.
+    /// Adds what an `Idempotency-Key` header says, as [`IdempotencyKey::from_header`] reads it.
     #[must_use]
     pub fn header(self, value: &[u8]) -> Self {
-        self.and(from_header(value))
+        self.and(IdempotencyKey::from_header(value))
     }
 
     fn and(self, found: Result<IdempotencyKey, InvalidKey>) -> Self {
@@ -58,6 +57,11 @@ impl CarriedKeys {
             (Some(Ok(known)), Ok(found)) if known == found => Ok(known),
             (Some(Ok(_)), Ok(_)) => Err(InvalidKey::CarriersDiffer),
         }))
+    }
+
+    /// The one key of a request whose arguments carry none.
+    pub(crate) fn alone(self) -> Result<IdempotencyKey, InvalidKey> {
+        self.0.unwrap_or(Err(InvalidKey::NotCarried))
     }
 
     /// The one key of the request, taken out of its `arguments` if it is there.
@@ -76,7 +80,7 @@ impl CarriedKeys {
             }
             .0
             .unwrap_or(Err(InvalidKey::Missing)),
-            KeyPlace::Beside => self.0.unwrap_or(Err(InvalidKey::NotCarried)),
+            KeyPlace::Beside => self.alone(),
         }
     }
 }
@@ -84,6 +88,12 @@ impl CarriedKeys {
 impl From<IdempotencyKey> for CarriedKeys {
     fn from(key: IdempotencyKey) -> Self {
         Self(Some(Ok(key)))
+    }
+}
+
+impl From<&IdempotencyKey> for CarriedKeys {
+    fn from(key: &IdempotencyKey) -> Self {
+        Self::from(key.clone())
     }
 }
 
@@ -98,38 +108,6 @@ fn from_value(value: &Value) -> Result<IdempotencyKey, InvalidKey> {
         Value::String(key) => IdempotencyKey::new(key.as_str()),
         _ => Err(InvalidKey::NotAString),
     }
-}
-
-fn from_header(value: &[u8]) -> Result<IdempotencyKey, InvalidKey> {
-    let key = match value.trim_ascii() {
-        [b'"', quoted @ .., b'"'] => unquoted(quoted),
-        bare => bare
-            .iter()
-            .all(|byte| is_token_character(*byte))
-            .then(|| bare.iter().copied().map(char::from).collect()),
-    };
-    IdempotencyKey::new(key.ok_or(InvalidKey::MalformedHeader)?)
-}
-
-/// The inside of a quoted string, its escapes undone.
-fn unquoted(quoted: &[u8]) -> Option<String> {
-    let mut key = String::with_capacity(quoted.len());
-    let mut bytes = quoted.iter();
-    while let Some(byte) = bytes.next() {
-        key.push(char::from(match byte {
-            b'\\' => *bytes.next().filter(|byte| b"\"\\".contains(byte))?,
-            b'"' => return None,
-            b' '..=b'~' => *byte,
-            _ => return None,
-        }));
-    }
-    Some(key)
-}
-
-/// Of a token in structured fields, whose first character isn't told apart here: UUIDs
-/// start with digits.
-fn is_token_character(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte)
 }
 
 #[cfg(test)]
@@ -210,7 +188,7 @@ mod tests {
             (" 7b025dc8-40d5 ", "7b025dc8-40d5"),
             ("note:a/b", "note:a/b"),
         ] {
-            let found = from_header(header.as_bytes()).unwrap();
+            let found = IdempotencyKey::from_header(header.as_bytes()).unwrap();
             assert_eq!(found.as_str(), key, "{header}");
         }
         for (header, error) in [
@@ -227,7 +205,11 @@ mod tests {
             ("\"\u{e9}\"", InvalidKey::MalformedHeader),
             ("\" a\"", InvalidKey::OuterWhitespace),
         ] {
-            assert_eq!(from_header(header.as_bytes()), Err(error), "{header}");
+            assert_eq!(
+                IdempotencyKey::from_header(header.as_bytes()),
+                Err(error),
+                "{header}"
+            );
         }
     }
 }

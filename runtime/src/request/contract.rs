@@ -6,8 +6,8 @@ use serde_json::{Map, Number, Value, json};
 
 use crate::request::{
     arguments::{
+        DefaultChange, default_change,
         number::{Reading, read},
-        same_default,
     },
     json_schema::{Shape, pointer, subschemas_mut},
 };
@@ -236,12 +236,17 @@ fn merge(stored: &Value, current: &Value, path: &str, changes: &mut Vec<String>)
     if plain {
         merge_members(old, new, path, &mut widest, changes);
     }
-    let widest = Value::Object(widest);
+    let mut widest = Value::Object(widest);
     if let (Some(was), Some(is)) = (old.get("default"), new.get("default"))
         && was != is
-        && !same_default(&widest, was, is)
     {
-        changes.push(keyword_change(path, "default", Some(was), Some(is)));
+        match default_change(&widest, was, is) {
+            DefaultChange::None => {}
+            DefaultChange::WasRounded => widest["default"] = is.clone(),
+            DefaultChange::Changed => {
+                changes.push(keyword_change(path, "default", Some(was), Some(is)));
+            }
+        }
     }
     widest
 }

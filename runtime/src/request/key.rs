@@ -66,7 +66,7 @@ pub enum InvalidKey {
 }
 
 impl IdempotencyKey {
-    /// Checks `key`.
+    /// Checks `key`. Of an HTTP header take [`from_header`](Self::from_header).
     ///
     /// # Errors
     ///
@@ -90,6 +90,35 @@ impl IdempotencyKey {
         Ok(Self(key.into()))
     }
 
+    /// The key that an `Idempotency-Key` header carries: a string of structured fields
+    /// (RFC 8941), in quotes, or a bare token such as a UUID. Both are ASCII.
+    ///
+    /// The quotes are not part of the key: [`new`](Self::new) would take them for it, and
+    /// make two keys of one.
+    ///
+    /// ```
+    /// use idempotent_tool::IdempotencyKey;
+    ///
+    /// let key = IdempotencyKey::from_header(br#""7b025dc8""#)?;
+    /// assert_eq!(key, "7b025dc8".parse()?);
+    /// assert_eq!(key, IdempotencyKey::from_header(b"7b025dc8")?);
+    /// # Ok::<(), idempotent_tool::InvalidKey>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When the header is neither, or what it carries is no key.
+    pub fn from_header(value: impl AsRef<[u8]>) -> Result<Self, InvalidKey> {
+        let key = match value.as_ref().trim_ascii() {
+            [b'"', quoted @ .., b'"'] => unquoted(quoted),
+            bare => bare
+                .iter()
+                .all(|byte| is_token_character(*byte))
+                .then(|| bare.iter().copied().map(char::from).collect()),
+        };
+        Self::new(key.ok_or(InvalidKey::MalformedHeader)?)
+    }
+
     /// A new key for a new action: a time-ordered UUID, which the ledger stores fastest.
     ///
     /// Persist it before the first attempt; a retry that generates another key is
@@ -104,6 +133,27 @@ impl IdempotencyKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The inside of a quoted string, its escapes undone.
+fn unquoted(quoted: &[u8]) -> Option<String> {
+    let mut key = String::with_capacity(quoted.len());
+    let mut bytes = quoted.iter();
+    while let Some(byte) = bytes.next() {
+        key.push(char::from(match byte {
+            b'\\' => *bytes.next().filter(|byte| b"\"\\".contains(byte))?,
+            b'"' => return None,
+            b' '..=b'~' => *byte,
+            _ => return None,
+        }));
+    }
+    Some(key)
+}
+
+/// Of a token in structured fields, whose first character isn't told apart here: UUIDs
+/// start with digits.
+fn is_token_character(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&byte)
 }
 
 /// White space, and the invisible mark that JavaScript counts as such.

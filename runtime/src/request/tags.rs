@@ -42,6 +42,7 @@ impl Tags {
     }
 
     /// The tags, in the order in which they were given.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|tag| &**tag)
     }
@@ -75,7 +76,7 @@ impl Tags {
         allow(dead_code, reason = "only a store keeps them")
     )]
     pub(crate) fn to_json(&self) -> String {
-        serde_json::Value::from_iter(self.iter()).to_string()
+        self.iter().collect::<serde_json::Value>().to_string()
     }
 
     /// The tags that a ledger keeps; `None` if it was changed from outside.

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::{Clock, Moment, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{
         id::OperationId,
@@ -50,6 +50,12 @@ pub(crate) enum Wait {
 pub(crate) trait Backend: ExternalBackend + fmt::Debug + Send + Sync {
     /// The clock that the store was opened with.
     fn clock(&self) -> &Arc<dyn Clock>;
+
+    /// The ledger's own time, which everything that it keeps is stamped with.
+    fn now(&self) -> Timestamp;
+
+    /// The ledger's own time and the wall clock's.
+    fn moment(&self) -> Moment;
 
     /// Records the contracts in one transaction and returns them in order. A store registers
     /// one again that its ledger has lost.
@@ -109,7 +115,7 @@ pub(crate) trait ExternalBackend {
         &self,
         new: NewOperation,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Option<Stored>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Option<Stored>, WriteError>>;
 
     /// The record of an external operation, without the write lock.
     fn load(&self, id: OperationId) -> BoxFuture<'_, Result<Option<Record>, StoreError>>;
@@ -129,7 +135,7 @@ pub(crate) trait ExternalBackend {
         &self,
         id: OperationId,
         decide: Decide,
-    ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>>;
+    ) -> BoxFuture<'_, Result<Option<Decided>, WriteError>>;
 }
 
 /// What may be expected of a failure.
@@ -143,6 +149,15 @@ pub(crate) enum Prospect {
     Busy,
 }
 
+/// Why a write has not happened, or may have.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// Nothing was written, and nothing will be.
+    Nothing(StoreError),
+    /// It failed at the commit, and whether that happened can't be established.
+    Unknown(StoreError),
+}
+
 /// What went wrong in a store. The source stays on the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -150,6 +165,8 @@ pub struct StoreError {
     /// Without a value of a caller: it is logged.
     pub(crate) what: &'static str,
     pub(crate) prospect: Prospect,
+    /// The ledger could not be read, so nothing is known of what it holds of the call.
+    pub(crate) unread: bool,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -160,6 +177,7 @@ impl StoreError {
         Self {
             what,
             prospect: Prospect::Stays,
+            unread: false,
             source: None,
         }
     }
@@ -173,6 +191,12 @@ impl StoreError {
     /// Says that nothing failed but the time to wait for one's turn.
     pub(crate) fn busy(mut self) -> Self {
         self.prospect = Prospect::Busy;
+        self
+    }
+
+    /// Says that it came before anything was known of an earlier call with the key.
+    pub(crate) fn before_look_up(mut self) -> Self {
+        self.unread = true;
         self
     }
 

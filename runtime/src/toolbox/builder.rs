@@ -527,6 +527,7 @@ fn version(
             retention: declaration.retention,
             tombstone: declaration.tombstone,
             max_result,
+            effects_outside: declaration.effects_outside,
             effect,
             result: tool.result,
         })),

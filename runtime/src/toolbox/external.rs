@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{
     Inner, Toolbox,
     registered::{Group, Kind, Version},
-    storage,
+    storage, unwritten,
 };
 use crate::{
     effect::external::{
@@ -34,6 +34,7 @@ use crate::{
         json_schema::pointer,
         tags::Tags,
     },
+    store::WriteError,
 };
 
 /// How soon another process's change is seen.
@@ -89,12 +90,19 @@ impl Inner {
         };
         let deadline = call.started.saturating_add(tool.deadline);
         let accepted = self.backend.accept(new, deadline).await;
-        match accepted.map_err(storage)? {
-            None => {
+        match accepted {
+            Err(WriteError::Nothing(error)) => Err(storage(error)),
+            // Nothing was sent, and nothing will be without another call.
+            Err(WriteError::Unknown(error)) => {
+                tracing::error!(%error, %operation_id, "the answer to a commit was lost");
+                let id = Some(operation_id);
+                Ok(Reply::outcome_unknown(&tool.name, id, true, None))
+            }
+            Ok(None) => {
                 let attended = self.attend(tool, operation_id, Arc::new(prepared.arguments), &call);
                 attended.await
             }
-            Some(stored) => {
+            Ok(Some(stored)) => {
                 let fingerprint = Ok(prepared.fingerprint);
                 self.recorded(group, asked, arguments, fingerprint, stored, call)
                     .await
@@ -130,7 +138,7 @@ impl Inner {
             return Err(conflict); // The version was external when it was recorded.
         };
         let prepared = executed.prepare_for(asked, arguments)?;
-        if prepared.fingerprint != record.fingerprint {
+        if !record.fingerprint.is_of(&prepared.fingerprint) {
             return Err(Rejection::PayloadConflict);
         }
         self.attend(tool, operation_id, Arc::new(prepared.arguments), &call)
@@ -227,7 +235,7 @@ impl Inner {
         let id = operation_id(arguments)?;
         let (record, tool) = self.visible(executor, caller, id, false).await?;
         let reply = told(executor, &tool, &record, true);
-        Ok(reply.about(Some(Inspection::of(&record))))
+        Ok(reply.about(Some(Inspection::of(&record, executor.moment()))))
     }
 
     async fn cancel_operation(
@@ -253,7 +261,13 @@ impl Inner {
             // It has ended, and stays as it is.
             Err(Undecided::Refused(_, record)) => *record,
             Err(Undecided::Gone) => return Err(Rejection::NoSuchOperation),
-            Err(Undecided::Storage(error)) => return Err(storage(error)),
+            Err(Undecided::Storage(error)) => return Err(unwritten(error)),
+            Err(Undecided::Unknown(error)) => {
+                tracing::error!(%error, operation_id = %id, "the answer to a commit was lost");
+                let again = format!("Call {CANCEL_OPERATION} again with operation_id {id}");
+                let unknown = Reply::outcome_unknown(&tool.name, Some(id), true, Some(again));
+                return Ok(unknown.about(None));
+            }
         };
         Ok(view::reply(&tool, &record, true, now).about(None))
     }
@@ -268,7 +282,7 @@ impl Inner {
     ) -> Result<(Record, Arc<ExternalTool>), Rejection> {
         let started = executor.clock().monotonic();
         let id = id.ok_or(Rejection::NoSuchOperation)?;
-        let record = self.backend.load(id).await.map_err(storage)?;
+        let record = self.backend.load(id).await.map_err(unwritten)?;
         let record = record.ok_or(Rejection::NoSuchOperation)?;
         if *record.scope != *caller.scope().as_str() {
             return Err(Rejection::NoSuchOperation);
@@ -359,6 +373,7 @@ impl Toolbox {
             Err(Undecided::Refused(..)) => Err(ResolveError::MovedOn),
             Err(Undecided::Gone) => Err(ResolveError::NotFound),
             Err(Undecided::Storage(error)) => Err(ResolveError::Store(error)),
+            Err(Undecided::Unknown(error)) => Err(ResolveError::Unknown(error)),
         }
     }
 
@@ -456,7 +471,7 @@ async fn expire(executor: &Executor, tool: &Arc<ExternalTool>, record: &Record) 
     match decided.await {
         Ok(record) => Some(record),
         Err(Undecided::Refused(_, record)) => Some(*record),
-        Err(Undecided::Gone | Undecided::Storage(_)) => None,
+        Err(Undecided::Gone | Undecided::Storage(_) | Undecided::Unknown(_)) => None,
     }
 }
 

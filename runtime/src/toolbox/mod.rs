@@ -31,7 +31,6 @@ use self::{
     registered::{Group, Kind, Version},
 };
 use crate::{
-    clock::Timestamp,
     effect::{
         external::{executor::Executor, outbox::Outbox},
         failure::FailureObserver,
@@ -43,7 +42,9 @@ use crate::{
         identity::Identity,
         stored::{Receipt, Stored},
     },
-    reply::{Reply, describe::ToolDescription, rejection::Rejection, validate::ReplyCheck},
+    reply::{
+        GET_OPERATION, Reply, describe::ToolDescription, rejection::Rejection, validate::ReplyCheck,
+    },
     request::{
         arguments::{InvalidArguments, as_object, fingerprint::Fingerprint},
         caller::Caller,
@@ -152,7 +153,7 @@ enum Input {
     Whole { arguments: Value, keys: CarriedKeys },
     /// The key apart, and the version that the caller's type names.
     Typed {
-        key: IdempotencyKey,
+        keys: CarriedKeys,
         arguments: Value,
         version: u32,
     },
@@ -187,9 +188,14 @@ impl Inner {
             // The receiver waits until the answer comes or this task is gone.
             let _ = answer.send(reply);
         });
-        answered
-            .recv()
-            .unwrap_or_else(|_| Reply::rejected(tool, Rejection::Storage { retryable: true }))
+        answered.recv().unwrap_or_else(|_| {
+            // The task is gone with its runtime: how far it came isn't known.
+            tracing::error!("a call was lost with the runtime that it ran in");
+            if tool == GET_OPERATION {
+                return Reply::rejected(tool, Rejection::Storage { retryable: true });
+            }
+            Reply::outcome_unknown(tool, None, true, None)
+        })
     }
 
     async fn call(&self, caller: &Caller, tool: &str, input: Input, wait: Wait) -> Reply {
@@ -330,7 +336,7 @@ impl Inner {
         {
             return Box::pin(future::ready(Err(refused)));
         }
-        let now = Timestamp::now(&**self.backend.clock());
+        let now = self.backend.now();
         let receipt = match recall(stored, now) {
             Known::Compare(receipt) => receipt,
             Known::External(id) => {
@@ -371,11 +377,20 @@ fn replay(
 
 /// The rejection of a call that a store failed, or had no time for; the cause stays here, in
 /// the log.
+fn storage(error: StoreError) -> Rejection {
+    let unread = error.unread;
+    match unwritten(error) {
+        Rejection::Storage { retryable } if unread => Rejection::Unread { retryable },
+        rejection => rejection,
+    }
+}
+
+/// The same for a call without a key, of which no earlier call can have been.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the shape that `map_err` takes"
 )]
-fn storage(error: StoreError) -> Rejection {
+fn unwritten(error: StoreError) -> Rejection {
     let retryable = match error.prospect {
         Prospect::Busy => {
             tracing::debug!(%error, "the store was busy");
@@ -404,10 +419,11 @@ fn open(
             Ok((key, arguments, &group.highest))
         }
         Input::Typed {
-            key,
+            keys,
             arguments,
             version,
         } => {
+            let key = keys.alone().map_err(Rejection::InvalidKey)?;
             let arguments = as_object(arguments).map_err(Rejection::InvalidArguments)?;
             let asked = group.version(version).ok_or(Rejection::NotFound)?;
             Ok((key, arguments, asked))

@@ -12,7 +12,8 @@ use crate::{
     request::caller::Caller,
 };
 
-/// An external operation, as its own tool would tell of it now.
+/// An external operation, as its own tool would tell of it now. Its times are those of the
+/// day.
 pub(crate) struct OperationState {
     pub(crate) reply: Reply,
     pub(crate) accepted_at: Timestamp,
@@ -63,6 +64,7 @@ impl Toolbox {
         };
         let id = id.parse().ok();
         let (record, tool) = self.inner.visible(executor, caller, id, false).await?;
+        let now = executor.moment();
         let reply = super::external::told(executor, &tool, &record, true);
         let reply = match self.inner.groups.get(&*tool.name) {
             Some(group) => group.reply.checked(reply),
@@ -71,8 +73,8 @@ impl Toolbox {
         Ok(OperationState {
             reply,
             accepted_at: record.operation_id.made_at(),
-            changed_at: record.latest_at,
-            expires_at: record.ends.map(|ends| ends.expires_at),
+            changed_at: now.time_of_day(record.latest_at),
+            expires_at: record.ends.map(|ends| now.time_of_day(ends.expires_at)),
         })
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     finite,
     operation::id::OperationId,
     reply::Reply,
-    request::{caller::Caller, key::IdempotencyKey},
+    request::{caller::Caller, carrier::CarriedKeys},
     store::Wait,
     tool::Tool,
 };
@@ -66,6 +66,9 @@ impl std::error::Error for CallError {
 impl Toolbox {
     /// Calls the tool that `T` names, under its version, and reads its result.
     ///
+    /// `keys` is an [`IdempotencyKey`](crate::IdempotencyKey), owned or borrowed, or what the
+    /// request carries; if that is malformed, missing or several, the call is refused with
+    /// `invalid_key`, as [`call_carrying`](Self::call_carrying) refuses it.
     /// `arguments` is anything that serializes to the arguments' object, without the key.
     /// A key that was used under another version is served by that one's contract.
     ///
@@ -75,13 +78,13 @@ impl Toolbox {
     pub async fn call_typed<T: Tool>(
         &self,
         caller: &Caller,
-        key: &IdempotencyKey,
+        keys: impl Into<CarriedKeys>,
         arguments: &(impl Serialize + Sync + ?Sized),
     ) -> Result<Completed<T::Output>, CallError>
     where
         T::Output: DeserializeOwned,
     {
-        let input = typed_input::<T>(key, arguments)?;
+        let input = typed_input::<T>(keys.into(), arguments)?;
         let tool = T::declaration().name;
         completed(self.inner.call(caller, tool, input, Wait::Async).await)
     }
@@ -96,24 +99,24 @@ impl Toolbox {
     pub fn call_typed_blocking<T: Tool>(
         &self,
         caller: &Caller,
-        key: &IdempotencyKey,
+        keys: impl Into<CarriedKeys>,
         arguments: &(impl Serialize + ?Sized),
     ) -> Result<Completed<T::Output>, CallError>
     where
         T::Output: DeserializeOwned,
     {
-        let input = typed_input::<T>(key, arguments)?;
+        let input = typed_input::<T>(keys.into(), arguments)?;
         let tool = T::declaration().name;
         completed(self.inner.block_on(caller, tool, input))
     }
 }
 
 fn typed_input<T: Tool>(
-    key: &IdempotencyKey,
+    keys: CarriedKeys,
     arguments: &(impl Serialize + ?Sized),
 ) -> Result<Input, CallError> {
     Ok(Input::Typed {
-        key: key.clone(),
+        keys,
         arguments: finite::to_value(arguments)
             .map_err(|error| CallError::Arguments(error.into()))?,
         version: T::declaration().version,

@@ -1,11 +1,11 @@
-//! The tool that the vectors in `../cases/canonical.json` describe.
+//! The tools that the vectors in `../cases/canonical.json` and `../cases/exact.json` describe.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use idempotent_tool::{Failure, Tx, idempotent_tool};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 /// A nested argument.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -91,4 +91,78 @@ pub fn extremes(_tx: &Tx, #[serde(default = "tenth")] single: f32) -> Result<Ext
 
 fn tenth() -> f32 {
     0.1
+}
+
+/// A decimal as libraries have it: exact, of any number that it is given.
+#[derive(Debug)]
+pub struct Exact(String);
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Number::deserialize(deserializer)?.to_string()))
+    }
+}
+
+impl Serialize for Exact {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let number: Number = self.0.parse().map_err(serde::ser::Error::custom)?;
+        number.serialize(serializer)
+    }
+}
+
+impl JsonSchema for Exact {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Exact".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "number" })
+    }
+}
+
+/// A newtype around one.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Price(Exact);
+
+fn beyond() -> Price {
+    Price(Exact("9007199254740993".to_owned()))
+}
+
+/// Exact numbers further down.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+pub struct Prices {
+    #[serde(default = "beyond")]
+    price: Price,
+    #[serde(default)]
+    list: Vec<Exact>,
+    #[serde(default)]
+    by_name: BTreeMap<String, Exact>,
+}
+
+fn prices() -> Prices {
+    Prices {
+        price: beyond(),
+        list: Vec::new(),
+        by_name: BTreeMap::new(),
+    }
+}
+
+/// Returns the numbers that it got, as the handler sees them.
+#[idempotent_tool(operation = "exact_probe:v1")]
+pub fn exact_probe(
+    _tx: &Tx,
+    exact: Option<Exact>,
+    number: Option<Number>,
+    #[schemars(with = "Option<f64>")] disguised: Option<Exact>,
+    #[serde(default = "beyond")] price: Price,
+    #[serde(default = "prices")] nested: Prices,
+) -> Result<String, Failure> {
+    let number = number.map(|number| number.to_string());
+    Ok(format!(
+        "{exact:?} {number:?} {disguised:?} {price:?} {nested:?}"
+    ))
 }

@@ -1,6 +1,7 @@
 //! The SQLite store: races, crashes, faults, shared commits, and what handlers may not do.
 
 mod crashes;
+mod disk;
 mod faults;
 mod guard;
 mod handlers;
@@ -8,6 +9,7 @@ mod layout;
 mod losses;
 mod memory;
 mod opening;
+mod power;
 mod races;
 mod replaced_files;
 mod restores;

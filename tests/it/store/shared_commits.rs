@@ -1,7 +1,7 @@
 //! Calls that share one commit: one that goes wrong takes no other down.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, mpsc},
     time::SystemTime,
 };
 
@@ -448,4 +448,151 @@ fn a_savepoint_that_is_left_open_ends_with_its_call() {
         assert_eq!(ledger.rows(), (3 * round, 3 * round));
         assert_eq!(replies[2].result().unwrap().get(), "false");
     }
+}
+
+/// What a handler told outside of its transaction, and would tell again.
+#[derive(Default)]
+struct Told(Mutex<Vec<String>>);
+
+impl Told {
+    fn times(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+/// Tells its operation's id outside, and says that it does.
+#[idempotent_tool(operation = "tell:v1", effects_outside = true)]
+fn tell(tx: &Tx, #[state] told: &Arc<Told>) -> Result<String, Failure> {
+    let id = tx.operation_id().to_string();
+    told.0.lock().unwrap().push(id.clone());
+    Ok(id)
+}
+
+/// Tells it as well, and doesn't say so.
+#[idempotent_tool(operation = "blurt:v1")]
+fn blurt(tx: &Tx, #[state] told: &Arc<Told>) -> Result<String, Failure> {
+    tell(tx, told)
+}
+
+/// The tools on a store of their own, which no call has made cautious yet.
+fn telling() -> (Ledger, Toolbox, Arc<Told>) {
+    let ledger = Ledger::new();
+    create_notes(&ledger.store).unwrap();
+    let told = Arc::new(Told::default());
+    ledger
+        .store
+        .transact_blocking(|tx| {
+            tx.execute_batch(
+                "CREATE TABLE numbered (number INTEGER PRIMARY KEY);
+                 INSERT INTO numbered VALUES (1);",
+            )
+        })
+        .unwrap();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .state(Arc::clone(&told))
+        .tool::<go_wrong>()
+        .tool::<write_note>()
+        .tool::<tell>()
+        .tool::<blurt>()
+        .build()
+        .unwrap();
+    (ledger, tools, told)
+}
+
+fn call(tool: &'static str, name: &str) -> (&'static str, Value) {
+    (tool, json!({ "idempotency_key": key(name) }))
+}
+
+/// Wherever in the batch the call that fails is, and however it fails on its own.
+#[test]
+fn a_handler_that_tells_something_outside_runs_once_beside_calls_that_fail() {
+    for (how, code) in [
+        ("error", "refused"),
+        ("panic", "handler_panicked"),
+        ("oversized", "result_too_large"),
+        ("constraint", "constraint_violated"),
+        ("commit", "not_allowed"),
+        ("open statement", "statement_left_open"),
+    ] {
+        for place in 0..4 {
+            let (ledger, tools, told) = telling();
+            let mut calls = vec![call("tell", "one"), note("between"), call("tell", "two")];
+            calls.insert(place, wrong(how));
+            let replies = in_one_batch(&ledger.store, &tools, calls);
+            assert_eq!(told.times(), 2, "{how} at {place}");
+            let told = told.0.lock().unwrap().clone();
+            for (position, reply) in replies.iter().enumerate() {
+                if position == place {
+                    assert_eq!(reply.error_code(), Some(code), "{}", reply.to_json());
+                } else {
+                    assert_succeeded(reply, false);
+                }
+            }
+            let made: Vec<_> = replies
+                .iter()
+                .filter_map(|reply| serde_json::from_str::<String>(reply.result()?.get()).ok())
+                .collect();
+            assert_eq!(told, made, "no id was told that never existed");
+        }
+    }
+}
+
+/// What the declaration is for: without it, and where it can't help, a handler runs again.
+#[test]
+fn a_handler_runs_again_that_does_not_say_so_and_for_a_transaction_that_is_lost() {
+    for (tool, how, times) in [("blurt", "error", 2), ("tell", "or rollback", 2)] {
+        let (ledger, tools, told) = telling();
+        let calls = vec![call(tool, "one"), wrong(how)];
+        let replies = in_one_batch(&ledger.store, &tools, calls);
+        assert_succeeded(&replies[0], false);
+        assert_eq!(told.times(), times, "{tool} beside {how}");
+    }
+}
+
+/// What the last statement changed, by the method and in SQL, before and after a write.
+#[idempotent_tool(operation = "count_changes:v1")]
+fn count_changes(tx: &Tx) -> Result<[i64; 4], Failure> {
+    let in_sql = || tx.query_row("SELECT changes()", (), |row| row.get(0));
+    let changes = || i64::try_from(tx.changes()).unwrap();
+    let before = [changes(), in_sql()?];
+    tx.execute(
+        "INSERT INTO notes (scope, body) VALUES (?1, 'a'), (?1, 'b'), (?1, 'c')",
+        [tx.scope()],
+    )?;
+    Ok([before[0], before[1], changes(), in_sql()?])
+}
+
+#[test]
+fn a_call_reads_nothing_of_what_others_have_changed() {
+    let ledger = Ledger::new();
+    create_notes(&ledger.store).unwrap();
+    let tools = Toolbox::builder(ledger.store.clone())
+        .without_authorization()
+        .tool::<count_changes>()
+        .tool::<write_note>()
+        .tool::<go_wrong>()
+        .build()
+        .unwrap();
+    let counted = |name: &str| call("count_changes", name);
+    let calls = vec![counted("a"), note("b"), counted("c"), counted("d")];
+    let mut replies = in_one_batch(&ledger.store, &tools, calls);
+    // In savepoints, after one that failed; and alone.
+    let calls = vec![note("e"), wrong("error"), counted("f"), counted("g")];
+    replies.extend(in_one_batch(&ledger.store, &tools, calls));
+    let (tool, arguments) = counted("h");
+    replies.push(tools.call_blocking(&common::ada(), tool, arguments));
+    let results: Vec<_> = replies
+        .iter()
+        .filter_map(|reply| serde_json::from_str::<[i64; 4]>(reply.result()?.get()).ok())
+        .collect();
+    assert_eq!(results, [[0, 0, 3, 3]; 6]);
+    // Nor does the application's own transaction.
+    let before = ledger.store.transact_blocking(|tx| {
+        Ok::<_, rusqlite::Error>((
+            tx.changes(),
+            tx.query_row("SELECT changes()", (), |row| row.get::<_, i64>(0))?,
+        ))
+    });
+    assert_eq!(before.unwrap(), (0, 0));
 }

@@ -12,6 +12,7 @@ mod policy {
     title = "Create",
     max_result = 4_096,
     open_world = true,
+    effects_outside = true,
     destructive = false,
     deadline = "500ms",
     tombstone = "36500d",

@@ -6,8 +6,7 @@ use serde_json::{Value, value::RawValue};
 use tokio::sync::watch;
 
 use crate::{
-    clock::Timestamp,
-    effect::external::error::AttemptError,
+    effect::external::{error::AttemptError, recovery::lease_is_over},
     operation::{
         id::{AttemptId, OperationId},
         record::{Lease, Record},
@@ -157,10 +156,9 @@ impl Attempt {
                 && record.operation.attempts == inner.number
         });
         // Read after the record, since reading takes time too.
-        let clock = inner.backend.clock();
-        let now = Timestamp::now(&**clock);
-        let in_time =
-            clock.monotonic() < inner.ends && inner.lease.began <= now && now < inner.lease.until;
+        let Lease { began, until, .. } = inner.lease;
+        let in_time = inner.backend.clock().monotonic() < inner.ends
+            && !lease_is_over(began, until, inner.backend.now());
         if holds && in_time {
             return Ok(());
         }

@@ -14,16 +14,19 @@ use crate::{
         record::Record,
         state::{Refusal, State},
     },
-    store::{BoxFuture, Decide, StoreError},
+    store::{BoxFuture, Decide, StoreError, WriteError},
 };
 
-/// Why a decision changed nothing.
+/// Why a decision changed nothing, or may have.
 pub(crate) enum Undecided {
     /// The state machine refuses it; the record as it is.
     Refused(Refusal, Box<Record>),
     /// There is no such operation any more.
     Gone,
+    /// Nothing was written.
     Storage(StoreError),
+    /// It may have been written: another decision finds it, or finds it missing.
+    Unknown(StoreError),
 }
 
 /// Has a decision made and written, and tells of it what an operator has to know.
@@ -41,12 +44,13 @@ pub(crate) fn decide_on(
             Ok(Some(Ok(record))) => Ok(record),
             Ok(Some(Err((refusal, record)))) => Err(Undecided::Refused(refusal, Box::new(record))),
             Ok(None) => Err(Undecided::Gone),
-            Err(error) => Err(Undecided::Storage(error)),
+            Err(WriteError::Nothing(error)) => Err(Undecided::Storage(error)),
+            Err(WriteError::Unknown(error)) => Err(Undecided::Unknown(error)),
         };
         let now = match &decided {
             Ok(record) => Some(record),
             Err(Undecided::Refused(_, record)) => Some(&**record),
-            Err(Undecided::Gone | Undecided::Storage(_)) => None,
+            Err(Undecided::Gone | Undecided::Storage(_) | Undecided::Unknown(_)) => None,
         };
         let incident = noted.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (Some((incident, left)), Some(now)) = (incident, now)

@@ -43,9 +43,23 @@ pub(crate) struct Executor {
     live: Mutex<HashMap<OperationId, Live>>,
     /// How many runs there are, for who waits for the last one.
     count: watch::Sender<usize>,
-    /// Since when this process knows that no attempt is under way, by operation and attempts.
-    quiet: Mutex<HashMap<OperationId, (u32, Duration)>>,
+    /// Since when this process knows that no attempt is under way, by operation.
+    quiet: Mutex<HashMap<OperationId, Quiet>>,
     stopping: watch::Sender<bool>,
+}
+
+/// Since when no attempt of an operation is under way, while the record says the same: a
+/// ledger that was put back may have lost an attempt that another process has begun.
+struct Quiet {
+    attempts: u32,
+    era: i64,
+    since: Duration,
+}
+
+impl Quiet {
+    fn is_of(&self, record: &Record) -> bool {
+        self.attempts == record.operation.attempts && self.era == record.era
+    }
 }
 
 /// The external tools of a toolbox by their names.
@@ -113,16 +127,14 @@ impl Executor {
         self.backend.clock()
     }
 
+    /// The ledger's time.
     pub(crate) fn now(&self) -> Timestamp {
-        Timestamp::now(&**self.clock())
+        self.backend.now()
     }
 
     /// Now, by both clocks.
     pub(crate) fn moment(&self) -> Moment {
-        Moment {
-            ledger: self.now(),
-            wall: Timestamp::now(&**self.clock()),
-        }
+        self.backend.moment()
     }
 
     /// What keeps an operation for as long as `lasts`.
@@ -249,12 +261,14 @@ impl Executor {
                 if WATCHED < quiet.len() {
                     quiet.clear();
                 }
-                let now = self.clock().monotonic();
-                let seen = quiet
-                    .entry(record.operation_id)
-                    .or_insert((record.operation.attempts, now));
-                if seen.0 != record.operation.attempts {
-                    *seen = (record.operation.attempts, now);
+                let known = quiet.get(&record.operation_id);
+                if !known.is_some_and(|quiet| quiet.is_of(record)) {
+                    let begins = Quiet {
+                        attempts: record.operation.attempts,
+                        era: record.era,
+                        since: self.clock().monotonic(),
+                    };
+                    quiet.insert(record.operation_id, begins);
                 }
             }
             OperationState::Accepted
@@ -272,8 +286,8 @@ impl Executor {
     pub(crate) fn quiet_for(&self, record: &Record) -> Duration {
         let quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
         match quiet.get(&record.operation_id) {
-            Some((attempts, since)) if *attempts == record.operation.attempts => {
-                self.clock().monotonic().saturating_sub(*since)
+            Some(quiet) if quiet.is_of(record) => {
+                self.clock().monotonic().saturating_sub(quiet.since)
             }
             Some(_) | None => Duration::ZERO,
         }

@@ -78,7 +78,7 @@ impl Outbox {
     )]
     pub(crate) fn prepare(
         &self,
-        enqueuer: Enqueuer<'_>,
+        by: Enqueuer<'_>,
         (name, version): (&str, u32),
         key: &str,
         arguments: &impl Serialize,
@@ -109,11 +109,11 @@ impl Outbox {
             .with_source(error)
         })?;
         let arguments = as_object(arguments).map_err(unfit)?;
-        let tags = self.ask(enqueuer, &tool.name, version, &arguments)?;
+        let tags = self.ask(by, &tool.name, version, &arguments)?;
         let prepared = destination.arguments.prepare(&arguments).map_err(unfit)?;
-        let now = enqueuer.now;
+        let now = by.now;
         let new = NewOperation {
-            identity: Identity::new(enqueuer.caller.scope(), &tool.name, key),
+            identity: Identity::new(by.caller.scope(), &tool.name, key),
             version,
             contract: Arc::clone(&tool.contract),
             fingerprint: prepared.fingerprint,
@@ -137,7 +137,7 @@ impl Outbox {
     )]
     pub(crate) fn may_learn(
         &self,
-        enqueuer: Enqueuer<'_>,
+        by: Enqueuer<'_>,
         enqueued: &Enqueued,
         recorded: u32,
     ) -> Result<(), Failure> {
@@ -146,14 +146,14 @@ impl Outbox {
             return Ok(());
         }
         let tool = &new.identity.tool;
-        self.ask(enqueuer, tool, recorded, &enqueued.arguments)
+        self.ask(by, tool, recorded, &enqueued.arguments)
             .map(|_: Tags| ())
     }
 
     /// Asks a version's authorizer; a version that is not registered has none.
     fn ask(
         &self,
-        enqueuer: Enqueuer<'_>,
+        by: Enqueuer<'_>,
         tool: &Arc<str>,
         version: u32,
         arguments: &Map<String, Value>,
@@ -166,11 +166,11 @@ impl Outbox {
             version,
             arguments,
         };
-        let by = AnswerBy {
-            clock: enqueuer.clock,
-            deadline: enqueuer.deadline,
+        let answer_by = AnswerBy {
+            clock: by.clock,
+            deadline: by.deadline,
         };
-        let answer = authorizer.ask(enqueuer.caller, &asked, by);
+        let answer = authorizer.ask(by.caller, &asked, answer_by);
         answer.map_err(|refused| match refused {
             Refused::Denied => Failure::new(
                 "denied",
@@ -189,6 +189,6 @@ impl fmt::Debug for Outbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbox")
             .field("tools", &self.tools.keys())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

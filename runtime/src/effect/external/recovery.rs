@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     clock::{Moment, Timestamp},
     effect::external::inquiry::AskFn,
+    ledger_time::MARGIN,
     operation::state::{By, Resend},
 };
 
@@ -150,12 +151,13 @@ impl Recovery {
     }
 }
 
-/// Whether a lease is over at `now`, or is of a clock that has gone back since.
+/// Whether a lease is over at `now`, or is of a process whose time was found to be wrong
+/// since: it began more than the [`MARGIN`] ahead, and would last as much too long.
 ///
 /// Too early an expiry costs a question or a person's look, never a second effect: an
 /// expired attempt is in doubt.
 pub(crate) fn lease_is_over(began: Timestamp, until: Timestamp, now: Timestamp) -> bool {
-    now >= until || now < began
+    now >= until || now.plus(MARGIN) < began
 }
 
 #[cfg(test)]

@@ -67,7 +67,7 @@ pub(super) async fn report(
                 gone(executor, record, ended.report);
                 return None;
             }
-            Err(Undecided::Storage(error)) => tracing::error!(
+            Err(Undecided::Storage(error) | Undecided::Unknown(error)) => tracing::error!(
                 %error, operation_id = %id, number,
                 "an attempt's report can't be written; it is tried until it is"
             ),

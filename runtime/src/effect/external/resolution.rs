@@ -55,7 +55,7 @@ pub enum Finding {
     NotApplied,
 }
 
-/// Why an operation is not settled.
+/// Why an operation is not settled, or may be.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolveError {
@@ -73,9 +73,13 @@ pub enum ResolveError {
     /// The result doesn't fit the tool's schema or limit.
     #[error("the result can't be the tool's: {0}")]
     InvalidResult(#[source] Failure),
-    /// The ledger can't be read or written.
+    /// The ledger can't be read or written; nothing was written.
     #[error("the ledger can't be read or written: {0}")]
     Store(#[from] StoreError),
+    /// The database failed at the commit, and whether the finding is recorded can't be
+    /// established.
+    #[error("whether the finding is recorded can't be established; inspect the operation again")]
+    Unknown(#[source] StoreError),
 }
 
 impl std::fmt::Debug for Finding {

@@ -179,7 +179,7 @@ impl Run {
                 is_gone();
                 return None;
             }
-            Err(Undecided::Storage(error)) => {
+            Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
                 // Nothing was sent; if the attempt is recorded all the same, its lease ends.
                 tracing::error!(%error, "an attempt can't be recorded; it is not made");
                 return None;
@@ -418,7 +418,7 @@ impl Run {
                 }
                 None
             }
-            Err(Undecided::Storage(error)) => {
+            Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
                 tracing::error!(%error, "a reconciliation can't be recorded; it is asked again later");
                 None
             }
@@ -468,7 +468,7 @@ impl Run {
             Ok(record) => self.executor.observe(&record),
             Err(Undecided::Refused(..)) => (),
             Err(Undecided::Gone) => is_gone(),
-            Err(Undecided::Storage(error)) => {
+            Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
                 tracing::error!(%error, "the end of a run can't be recorded; its lease ends");
             }
         }

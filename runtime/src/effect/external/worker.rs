@@ -20,6 +20,7 @@ use crate::{
         run::{Plan, Run},
         tool::ExternalTool,
     },
+    ledger_time::MARGIN,
     operation::{
         id::OperationId,
         record::Record,
@@ -171,7 +172,7 @@ async fn claim(executor: &Executor, tool: &Arc<ExternalTool>, record: Record) ->
     match decided.await {
         Ok(record) => Some(record),
         Err(Undecided::Refused(..) | Undecided::Gone) => None,
-        Err(Undecided::Storage(error)) => {
+        Err(Undecided::Storage(error) | Undecided::Unknown(error)) => {
             tracing::warn!(%error, "an operation can't be taken up; the worker looks again");
             None
         }
@@ -182,7 +183,7 @@ fn recover(executor: &Arc<Executor>, tool: &Arc<ExternalTool>, record: Record) {
     let now = executor.now();
     let stands_for_caller = match record.operation.origin {
         Origin::Enqueued => true,
-        Origin::Call => record.latest_at <= now && now < record.run_until,
+        Origin::Call => record.latest_at <= now.plus(MARGIN) && now < record.run_until,
     };
     if record.has_expired(now) {
         return;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{
     SchemaError,
     branch::Branch,
-    canonical,
+    canonical::{self, Form},
     node::{ArrayRule, Member, Members, Node, ObjectRule, UNTYPED},
     normalize,
     number::NumberRule,
@@ -75,7 +75,7 @@ fn undecided_number(schema: &Map<String, Value>) -> NumberRule {
 }
 
 fn mentions_doubles(schema: &Map<String, Value>) -> bool {
-    let mut found = has_type(schema, "number");
+    let mut found = matches!(number_rule(schema), NumberRule::Double | NumberRule::Single);
     subschemas(schema, &mut |_, _, subschema| {
         found |= subschema.as_object().is_some_and(mentions_doubles);
     });
@@ -86,7 +86,8 @@ fn number_rule(schema: &Map<String, Value>) -> NumberRule {
     if has_type(schema, "number") {
         match schema.get("format").and_then(Value::as_str) {
             Some("float") => NumberRule::Single,
-            _ => NumberRule::Double,
+            Some("double") => NumberRule::Double,
+            _ => NumberRule::Number,
         }
     } else if has_type(schema, "integer") {
         let (min, max) = bounds(schema);
@@ -152,7 +153,7 @@ fn compile_member(
         .filter(|default| !default.is_null())
         .cloned();
     let null_is_absence = !required && declared.is_none();
-    let mut default = Vec::new();
+    let mut default = Form::default();
     match declared {
         None => canonical::write(&node, &Value::Null, &mut default),
         Some(declared) => {
@@ -170,7 +171,8 @@ fn compile_member(
     Ok(Member {
         name: name.to_owned(),
         optional: !required,
-        default,
+        default: default.bytes,
+        default_is_exact: default.is_exact,
         null_is_absence,
         node,
     })

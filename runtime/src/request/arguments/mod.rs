@@ -22,6 +22,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::invalid::{InvalidArgument, InvalidArguments};
 use self::{
+    canonical::Form,
     fingerprint::Fingerprint,
     node::{Node, ObjectRule},
     validate::Validator,
@@ -149,9 +150,9 @@ impl CompiledArguments {
 
     /// Canonicalizes and digests arguments that are normalized and validated.
     pub(crate) fn fingerprint(&self, arguments: &Value) -> Fingerprint {
-        with_buffer(|canonical| {
-            canonical::write(&self.node, arguments, canonical);
-            Fingerprint::of(canonical)
+        with_form(|form| {
+            canonical::write(&self.node, arguments, form);
+            Fingerprint::of(form)
         })
     }
 
@@ -191,38 +192,70 @@ fn without_newer_defaults(
     kept
 }
 
-/// Whether two declared defaults of an argument with this `schema` are one, so that what
-/// repeats the one repeats the other.
-pub(crate) fn same_default(schema: &Value, one: &Value, other: &Value) -> bool {
+/// How an argument's default differs from the one that was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DefaultChange {
+    /// What repeats the one repeats the other.
+    None,
+    /// An integer in it was recorded rounded, as all were that no double stands for.
+    WasRounded,
+    /// They are two.
+    Changed,
+}
+
+/// Compares the default that was recorded of an argument with the one it has now, by its
+/// `schema`.
+pub(crate) fn default_change(schema: &Value, was: &Value, is: &Value) -> DefaultChange {
     let Value::Object(schema) = schema else {
-        return one == other;
+        return if was == is {
+            DefaultChange::None
+        } else {
+            DefaultChange::Changed
+        };
     };
     // The schema is compiled without its own default, which may be neither of the two.
     let mut schema = schema.clone();
     schema.remove("default");
     let Ok(node) = Node::compile(&mut schema) else {
-        return false;
+        return DefaultChange::Changed;
     };
-    let form = |default: &Value| {
-        let mut form = Vec::new();
-        canonical::write(&node, &normalize::value(&node, default).ok()?, &mut form);
-        Some(form)
+    let form = |default: Value| {
+        let mut form = Form::default();
+        canonical::write(&node, &default, &mut form);
+        form.bytes
     };
-    matches!((form(one), form(other)), (Some(one), Some(other)) if one == other)
+    let exact = |default| normalize::value(&node, default).map(form);
+    let rounded = |default| normalize::rounded(&node, default).map(form);
+    let (recorded, now) = (exact(was), exact(is));
+    if matches!((&recorded, &now), (Ok(was), Ok(is)) if was == is) {
+        return DefaultChange::None;
+    }
+    // What was recorded as it is has not been rounded.
+    let (Ok(was), Ok(is)) = (rounded(was), rounded(is)) else {
+        return DefaultChange::Changed;
+    };
+    if was == is && recorded.map_or(true, |recorded| recorded == was) {
+        DefaultChange::WasRounded
+    } else {
+        DefaultChange::Changed
+    }
 }
 
-/// Lends a buffer that is kept from call to call.
-fn with_buffer<T>(write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+/// Lends a form whose buffer is kept from call to call.
+fn with_form<T>(write: impl FnOnce(&mut Form) -> T) -> T {
     /// The largest buffer that is kept.
     const KEPT: usize = 64 * 1024;
     thread_local! {
         static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
-    let mut buffer = BUFFER.take();
-    buffer.clear();
-    let result = write(&mut buffer);
-    if buffer.capacity() <= KEPT {
-        BUFFER.set(buffer);
+    let mut form = Form {
+        bytes: BUFFER.take(),
+        ..Form::default()
+    };
+    form.bytes.clear();
+    let result = write(&mut form);
+    if form.bytes.capacity() <= KEPT {
+        BUFFER.set(form.bytes);
     }
     result
 }

@@ -2,7 +2,12 @@
 
 use serde_json::Value;
 
-use super::{branch::Branch, canonical, normalize, number::NumberRule};
+use super::{
+    branch::Branch,
+    canonical::{self, Form},
+    normalize,
+    number::NumberRule,
+};
 
 /// What the schema says of a value, by the value's own type.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +54,8 @@ pub(super) struct Member {
     pub(super) optional: bool,
     /// The canonical form of the default, null if none is declared.
     pub(super) default: Vec<u8>,
+    /// Whether the default has an integer that no double stands for.
+    pub(super) default_is_exact: bool,
     /// Whether null is dropped, as no default but null is declared.
     pub(super) null_is_absence: bool,
     pub(super) node: Node,
@@ -133,11 +140,11 @@ impl Member {
         if !self.optional {
             return false;
         }
-        let mut form = Vec::new();
+        let mut form = Form::default();
         match normalize::value(&self.node, value) {
             Ok(normal) => canonical::write(&self.node, &normal, &mut form),
             Err(_) => return false,
         }
-        form == self.default
+        form.bytes == self.default
     }
 }

@@ -42,6 +42,13 @@ pub(super) fn value(node: &Node, value: &Value) -> Result<Value, Refused> {
     normalizer.finish(value)
 }
 
+/// One value with integers rounded that no double stands for, as once they all were.
+pub(super) fn rounded(node: &Node, value: &Value) -> Result<Value, Refused> {
+    let mut normalizer = Normalizer::new(NumberRule::apply_rounded);
+    let value = normalizer.value(node, value, &Path::ROOT);
+    normalizer.finish(value)
+}
+
 /// One value as a listing shows it.
 pub(super) fn listed(node: &Node, value: &Value) -> Result<Value, Refused> {
     let mut normalizer = Normalizer::new(NumberRule::listed);

@@ -4,6 +4,7 @@ use serde_json::Number;
 
 /// The largest integer up to which a double holds every integer, 2^53 - 1.
 const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
+const MAX_SAFE_INTEGER: i128 = 9_007_199_254_740_991;
 /// 2^64, the first double that is no `u64`.
 const ABOVE_U64: f64 = 18_446_744_073_709_551_616.0;
 /// -2^63, which an integer just below it becomes as a double.
@@ -61,9 +62,11 @@ pub(super) enum NumberRule {
         /// The greatest.
         max: i128,
     },
-    /// A double.
+    /// A number of a type that the schema doesn't name, and that may be exact.
+    Number,
+    /// A double, as far as the schema knows.
     Double,
-    /// A single-precision number.
+    /// A single-precision number, likewise.
     Single,
 }
 
@@ -82,11 +85,58 @@ impl NumberRule {
             },
             Self::UntypedDouble => as_it_came(reading),
             Self::Integer { min, max } => to_integer(reading, min, max),
-            Self::Double => finite(double(reading)),
-            Self::Single => match single(double(reading)) {
-                Some(value) => finite(f64::from(value)),
-                None => Err("must lie within the range of 32-bit floats".to_owned()),
+            Self::Number | Self::Double | Self::Single => match (exact(reading), reading) {
+                (Some(exact), _) => {
+                    let rounded = self.rounded(reading)?;
+                    let same = rounded
+                        .as_f64()
+                        .is_some_and(|value| stands_for(value, exact));
+                    let beyond = !(-MAX_SAFE_INTEGER..=MAX_SAFE_INTEGER).contains(&exact);
+                    if beyond && !same {
+                        as_it_came(reading)
+                    } else {
+                        Ok(rounded)
+                    }
+                }
+                // What the parser has rounded would pass for another number.
+                (None, Reading::Double(value))
+                    if self == Self::Number && !(-MAX_SAFE..=MAX_SAFE).contains(&value) =>
+                {
+                    let within = LOWEST_I64 < value && value < ABOVE_U64;
+                    Err(if within { ROUNDED } else { BEYOND_64_BITS }.to_owned())
+                }
+                (None, _) => self.rounded(reading),
             },
+        }
+    }
+
+    /// The number as a double, or a single-precision one: what every integer was before
+    /// those beyond 2^53 - 1 were kept.
+    fn rounded(self, reading: Reading) -> Result<Number, String> {
+        if self != Self::Single {
+            return finite(double(reading));
+        }
+        match single(double(reading)) {
+            Some(value) => finite(f64::from(value)),
+            None => Err("must lie within the range of 32-bit floats".to_owned()),
+        }
+    }
+
+    /// The number as a listing showed it before integers beyond 2^53 - 1 were kept.
+    pub(super) fn apply_rounded(self, number: &Number) -> Result<Number, String> {
+        if self.is_by_value() {
+            self.rounded(read(number))
+        } else {
+            self.apply(number)
+        }
+    }
+
+    /// Whether `1` and `1.0` are one, and an integer in the normal form is one that no
+    /// double stands for.
+    pub(super) fn is_by_value(self) -> bool {
+        match self {
+            Self::Number | Self::Double | Self::Single => true,
+            Self::Untyped | Self::UntypedDouble | Self::Integer { .. } => false,
         }
     }
 
@@ -94,6 +144,10 @@ impl NumberRule {
     pub(super) fn listed(self, number: &Number) -> Result<Number, String> {
         let value = self.apply(number)?;
         match (self, read(&value)) {
+            // Written as a double it would be refused.
+            (Self::Number, Reading::Double(listed)) if MAX_SAFE < listed.abs() => {
+                as_it_came(read(number))
+            }
             (Self::Single, Reading::Double(exact)) => {
                 let shortest = single(exact).and_then(|value| value.to_string().parse().ok());
                 finite(shortest.unwrap_or(exact))
@@ -147,6 +201,23 @@ pub(super) fn integer(value: i128) -> Option<Number> {
 
 fn out_of_range(min: i128, max: i128) -> String {
     format!("must be an integer from {min} to {max}")
+}
+
+/// An integer that was written as one.
+fn exact(reading: Reading) -> Option<i128> {
+    match reading {
+        Reading::Unsigned(value) => Some(value.into()),
+        Reading::Negative(value) => Some(value.into()),
+        Reading::Double(_) | Reading::Infinite => None,
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a rounded integer of 64 bits lies within 128"
+)]
+fn stands_for(value: f64, exact: i128) -> bool {
+    value as i128 == exact
 }
 
 #[expect(
@@ -243,11 +314,47 @@ mod tests {
         let zero = NumberRule::Double.apply(&number("-0.0")).unwrap();
         assert_eq!(zero.as_f64().map(f64::to_bits), Some(0));
         check(NumberRule::Double, "1e300", "1e300");
+        check(NumberRule::Number, "1", "1.0");
+        check(NumberRule::Number, "-2.5e0", "-2.5");
         check(
             NumberRule::Double,
             "18446744073709551616",
             "18446744073709551616.0",
         );
+    }
+
+    #[test]
+    fn integers_that_no_double_stands_for_are_kept() {
+        for rule in [NumberRule::Number, NumberRule::Double] {
+            check(rule, "9007199254740991", "9007199254740991.0");
+            check(rule, "9007199254740992", "9007199254740992.0");
+            for kept in [
+                "9007199254740993",
+                "-9007199254740993",
+                "18446744073709551615",
+                "-9223372036854775807",
+            ] {
+                check(rule, kept, kept);
+            }
+            check(rule, "-9223372036854775808", "-9223372036854775808.0");
+        }
+        check(NumberRule::Single, "16777217", "16777216.0");
+        check(NumberRule::Single, "9007199254740994", "9007199254740994");
+    }
+
+    #[test]
+    fn what_a_parser_may_have_rounded_is_no_exact_number() {
+        check(
+            NumberRule::Number,
+            "9007199254740991.0",
+            "9007199254740991.0",
+        );
+        for text in ["9007199254740993.0", "-9007199254740993e0", "1e16"] {
+            refused(NumberRule::Number, text, "rounded");
+        }
+        for text in ["18446744073709551616", "-9223372036854775809", "1e300"] {
+            refused(NumberRule::Number, text, "64-bit");
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Calls that share one transaction and one sync: from `BEGIN` to the answers.
 //!
 //! No call takes another down. A batch with a call to be undone that nothing protects is
-//! repeated with a savepoint around each call. What a call loses for all even so (SQLite's
+//! repeated with a savepoint around each call, and has them from the start if one of its
+//! handlers tells something outside, which would be told twice. What a call loses for all even so (SQLite's
 //! own rollbacks, a commit that fails) is repeated without it, and then it alone.
 
 use std::{sync::Arc, time::Duration};
+
+use rusqlite::Connection;
 
 use crate::{
     effect::{
@@ -17,12 +20,15 @@ use crate::{
             Core,
             call::{self, End, Progress, Undo, unreadable},
             connection::is_busy,
-            fence::{self, Settled},
+            exclusive::unsettled,
+            key::LedgerKey,
+            lost_commit::{self, Evidence, Uncommitted},
             own::Own,
             queue::CallJob,
+            statements::HAS_OPERATION,
             ticket::Answer,
             watch::Before,
-            writer::{Memo, Writer, pause},
+            writer::{Memo, Writer},
         },
     },
 };
@@ -33,9 +39,6 @@ const BATCH_TIME: Duration = Duration::from_millis(10);
 /// How often a transaction begins again because another process was in the way at a place
 /// where none can be; then it is given up.
 const RESTARTS: u32 = 16;
-
-/// How often a commit is tried again that another connection keeps from happening.
-const COMMIT_TRIES: u32 = 200;
 
 /// How one transaction ended.
 enum Attempt {
@@ -105,6 +108,7 @@ fn refuse_all(jobs: Vec<CallJob>, error: &Arc<StoreError>) {
         let own = StoreError {
             what: error.what,
             prospect: error.prospect,
+            unread: error.unread,
             source: Some(Box::new(Arc::clone(error))),
         };
         job.ticket.answer(Answer::Executed(Executed::Storage(own)));
@@ -130,7 +134,13 @@ struct Batch<'a> {
 impl Batch<'_> {
     fn run_together(&mut self, jobs: &mut [CallJob]) -> Together {
         let mut locked = false;
-        let mut undo = self.memo.undo_in_a_batch(&self.core.guard);
+        let tells_outside = jobs.iter().any(|job| job.call.tool.effects_outside);
+        // The protection is the batch's: its failing call must not be one without a savepoint.
+        let mut undo = if tells_outside {
+            Undo::Call
+        } else {
+            self.memo.undo_in_a_batch(&self.core.guard)
+        };
         for _ in 0..RESTARTS {
             match self.attempt(jobs, locked, undo) {
                 Attempt::Done(ran) => return Together::Done(ran),
@@ -214,7 +224,10 @@ impl Batch<'_> {
             Ok(true) => (),
             Ok(false) => return Attempt::Done(jobs.len()), // All have been answered.
             Err(error) if is_busy(&error) => return Attempt::Locked,
-            Err(error) => return Attempt::NotCommitted(Executed::Storage(unreadable(error))),
+            Err(error) => {
+                let error = unreadable(error).before_look_up();
+                return Attempt::NotCommitted(Executed::Storage(error));
+            }
         }
         let mut progress = Progress {
             undo,
@@ -270,42 +283,18 @@ impl Batch<'_> {
 
     fn commit(&mut self, jobs: &[CallJob]) -> Attempt {
         let core = self.core;
-        if let Err(moved) = core.check_files() {
-            return Attempt::NotCommitted(Executed::Storage(moved));
-        }
-        for attempt in 0..COMMIT_TRIES {
-            let error = match self.tx.command(Own::Commit) {
-                Ok(()) => {
-                    // What was committed to files that nobody finds any more is lost.
-                    if let Err(moved) = core.check_files() {
-                        return Attempt::Unknown(moved);
-                    }
-                    self.committed(jobs);
-                    return Attempt::Done(jobs.len());
-                }
-                Err(error) => error,
-            };
-            if !self.tx.is_autocommit() {
-                if is_busy(&error) {
-                    pause(attempt);
-                    continue;
-                }
-                // The transaction is still open, so it is not committed.
-                return Attempt::NotCommitted(Executed::Storage(unreadable(error)));
+        let has_all = |connection: &Connection| has_all(connection, jobs);
+        let evidence = Evidence::Written(&has_all);
+        let synced = core.opener.options.synchronous.syncs_commits();
+        match lost_commit::commit(core, &self.tx, &evidence, synced) {
+            Ok(()) => {
+                self.committed(jobs);
+                Attempt::Done(jobs.len())
             }
-            // The transaction has ended one way or the other: ask what is on the disk.
-            return match fence::settle(core, &self.tx, jobs) {
-                Settled::Committed => {
-                    self.committed(jobs);
-                    Attempt::Done(jobs.len())
-                }
-                Settled::NotCommitted => {
-                    Attempt::NotCommitted(Executed::Storage(unreadable(error)))
-                }
-                Settled::Unknown => Attempt::Unknown(unreadable(error)),
-            };
+            Err(Uncommitted::Busy) => Attempt::NotCommitted(Executed::Busy),
+            Err(Uncommitted::Nothing(error)) => Attempt::NotCommitted(Executed::Storage(error)),
+            Err(Uncommitted::Unknown(error)) => Attempt::Unknown(error),
         }
-        Attempt::NotCommitted(Executed::Busy)
     }
 
     /// What the transaction read and wrote is there to stay.
@@ -324,10 +313,31 @@ impl Batch<'_> {
     }
 }
 
+/// One transaction wrote all of the sealed calls' receipts, so all or none are there.
+fn has_all(connection: &Connection, jobs: &[CallJob]) -> rusqlite::Result<bool> {
+    let mut statement = connection.prepare(HAS_OPERATION)?;
+    for job in jobs {
+        let Some(Executed::Committed(receipt)) = &job.outcome else {
+            continue;
+        };
+        let identity = &job.call.identity;
+        let found = statement.exists((
+            LedgerKey::from(&identity.key),
+            &*identity.scope,
+            &*identity.tool,
+            receipt.operation_id.as_bytes(),
+        ))?;
+        if !found {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// Nothing is known of what the transaction wrote, nor of what its other calls read of it.
 fn unknown(jobs: &mut [CallJob], error: StoreError) {
     let error_at_commit = Arc::new(error);
-    let unsettled: Vec<_> = jobs
+    let unsettled_ids: Vec<_> = jobs
         .iter()
         .filter_map(|job| match &job.outcome {
             Some(Executed::Committed(receipt)) => Some(receipt.operation_id),
@@ -336,12 +346,9 @@ fn unknown(jobs: &mut [CallJob], error: StoreError) {
         .collect();
     for job in jobs {
         let receipt = job.outcome.as_ref().and_then(Executed::receipt);
-        if let Some(receipt) = receipt.filter(|receipt| unsettled.contains(&receipt.operation_id)) {
-            let error = StoreError::new(
-                "the database failed at the commit, and what it kept can't be read; ask again \
-                 with the same key",
-            );
-            let error = error.retryable().caused_by(Arc::clone(&error_at_commit));
+        let receipt = receipt.filter(|receipt| unsettled_ids.contains(&receipt.operation_id));
+        if let Some(receipt) = receipt {
+            let error = unsettled(Arc::clone(&error_at_commit));
             job.outcome = Some(Executed::Unknown(receipt.operation_id, error));
         }
     }

@@ -6,7 +6,6 @@ use rusqlite::{ErrorCode, OptionalExtension};
 use serde_json::value::RawValue;
 
 use crate::{
-    clock::Timestamp,
     effect::{
         failure::Failure,
         transactional::{Executed, RunError},
@@ -110,8 +109,10 @@ pub(super) fn run(
     let mut place = match looked {
         Ok(Ok((_, Some(stored)))) => return End::Found(stored),
         Ok(Ok((place, None))) => place,
-        Ok(Err(unreadable)) => return End::Undone(Executed::Storage(unreadable)),
-        Err(error) => return failed(tx, error),
+        Ok(Err(unreadable)) => {
+            return End::Undone(Executed::Storage(unreadable.before_look_up()));
+        }
+        Err(error) => return unread(tx, error),
     };
     if !progress.locked {
         if let Err(error) = tx.command(Own::Upgrade) {
@@ -132,6 +133,9 @@ pub(super) fn run(
     if progress.undo == Undo::Call
         && let Err(error) = tx.command(Own::Savepoint)
     {
+        return failed(tx, error);
+    }
+    if let Err(error) = forget_changes(tx) {
         return failed(tx, error);
     }
     let outcome = handle(core, tx);
@@ -226,8 +230,8 @@ fn look_confirmed<'a>(
             progress.unconfirmed = None;
             Ok(if holds { looked } else { look(memo, tx) })
         }
-        Ok(Err(refused)) => Err(End::Refused(refused)),
-        Err(error) => Err(failed(tx, error)),
+        Ok(Err(refused)) => Err(End::Refused(refused.before_look_up())),
+        Err(error) => Err(unread(tx, error)),
     }
 }
 
@@ -297,6 +301,17 @@ pub(super) fn restricted<T>(
     };
     guard.leave();
     outcome
+}
+
+/// Has `changes()` start at zero, so that application code doesn't read what another's
+/// statement, or one of the runtime's own, has changed. The write lock is held.
+///
+/// SQLite has no other way to set it than a statement that changes nothing.
+pub(super) fn forget_changes(transaction: &Transaction) -> rusqlite::Result<()> {
+    if transaction.changes() == 0 {
+        return Ok(());
+    }
+    transaction.command(Own::Upgrade)
 }
 
 /// Whether SQLite has rolled the transaction back, or the handler began one of its own
@@ -382,7 +397,7 @@ fn record(
         Some(scope) => scope,
         None => record_scope(memo, tx)?,
     };
-    let expires_at = Timestamp::now(&*core.clock).plus(call.tool.retention);
+    let expires_at = core.time.now().plus(call.tool.retention);
     let forget_at = expires_at.plus(call.tool.tombstone);
     tx.own(Own::InsertReceipt, |insert| {
         insert.execute((
@@ -442,6 +457,14 @@ fn failed(tx: &Tx, error: rusqlite::Error) -> End {
         return End::Locked;
     }
     End::Lost(Executed::Storage(unreadable(error)))
+}
+
+/// The look-up failed, so nothing is known of an earlier call with the key.
+fn unread(tx: &Tx, error: rusqlite::Error) -> End {
+    match failed(tx, error) {
+        End::Lost(Executed::Storage(error)) => End::Lost(Executed::Storage(error.before_look_up())),
+        end => end,
+    }
 }
 
 /// What to say of a database error.

@@ -11,7 +11,7 @@ use std::{
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, config::DbConfig};
 
 use crate::{
-    clock::Timestamp,
+    ledger_time::Reading,
     store::sqlite::{
         ffi,
         files::Files,
@@ -19,9 +19,9 @@ use crate::{
         guard::Guard,
         options::{OpenError, SqliteOptions, Synchronous},
         statements::{
-            HAS_LEDGER, LEDGER_VERSIONS, MAKE_SECRET, SET_SCHEMA_VERSION, START_CLOCK,
-            TEMPORARY_OBJECTS,
+            HAS_LEDGER, LEDGER_VERSIONS, MAKE_SECRET, SET_SCHEMA_VERSION, TEMPORARY_OBJECTS,
         },
+        time,
         watch::Watch,
     },
 };
@@ -74,6 +74,9 @@ const CACHED_STATEMENTS: usize = 256;
 /// How long opening waits for other connections that hold the file.
 const OPEN_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long the settling of a lost commit waits for the write lock. Until then nobody knows.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long a reader waits while another process recovers the log.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -119,8 +122,9 @@ impl Opener {
             connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)
         })
         .map_err(classify)?;
-        let now = Timestamp::now(&**guard.clock());
-        insist(patience, || migrate(&mut connection, &MIGRATIONS, now))?;
+        let reading = guard.time().reading();
+        insist(patience, || migrate(&mut connection, &MIGRATIONS, &reading))?;
+        insist(patience, || guard.time().opened(&connection)).map_err(classify)?;
         insist(patience, || {
             connection.pragma_update(None, "synchronous", self.options.synchronous.pragma())
         })
@@ -195,7 +199,17 @@ impl Opener {
         }
     }
 
-    /// A second write connection without the application's hook, to settle a lost commit.
+    /// A second write connection to settle a lost commit. Its own commits sync at any level.
+    pub(super) fn settling(&self, path: &Path) -> rusqlite::Result<Connection> {
+        let connection = self.bare(path)?;
+        if !self.options.synchronous.syncs_commits() {
+            connection.pragma_update(None, "synchronous", Synchronous::Full.pragma())?;
+        }
+        connection.busy_timeout(SETTLE_PATIENCE)?;
+        Ok(connection)
+    }
+
+    /// A second write connection without the application's hook, to copy the log.
     pub(super) fn bare(&self, path: &Path) -> rusqlite::Result<Connection> {
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
         let connection = Connection::open_with_flags(path, flags)?;
@@ -257,7 +271,7 @@ fn use_write_ahead_log(connection: &Connection) -> Result<(), OpenError> {
 fn migrate(
     connection: &mut Connection,
     migrations: &[Migration],
-    now: Timestamp,
+    reading: &Reading,
 ) -> Result<(), OpenError> {
     let known = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
     // A ledger of this version is opened without the write lock.
@@ -268,7 +282,7 @@ fn migrate(
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, true)
         .map_err(classify)?;
-    let migrated = migrate_under_lock(connection, migrations, known, now);
+    let migrated = migrate_under_lock(connection, migrations, known, reading);
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_LEGACY_ALTER_TABLE, false)
         .map_err(classify)
@@ -279,7 +293,7 @@ fn migrate_under_lock(
     connection: &mut Connection,
     migrations: &[Migration],
     known: i64,
-    now: Timestamp,
+    reading: &Reading,
 ) -> Result<(), OpenError> {
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
@@ -288,15 +302,13 @@ fn migrate_under_lock(
     for (version, migration) in (1_i64..).zip(migrations).skip(migrations.len() - lacks) {
         transaction.execute_batch(migration.sql).map_err(classify)?;
         if version == CLOCK_VERSION {
-            transaction
-                .execute(START_CLOCK, [now.0])
-                .map_err(classify)?;
+            time::begin(&transaction, reading).map_err(classify)?;
         }
         if version == SECRET_VERSION {
             let mut secret = [0; 32];
             getrandom::fill(&mut secret).map_err(|error| OpenError::NoRandomness(error.into()))?;
             transaction
-                .execute(MAKE_SECRET, (secret, now.0))
+                .execute(MAKE_SECRET, (secret, reading.wall.0))
                 .map_err(classify)?;
         }
         transaction
@@ -399,12 +411,17 @@ fn classify(error: rusqlite::Error) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Timestamp;
 
     const NEXT: Migration = Migration {
         sql: "CREATE TABLE idempotent_next (x)",
         oldest_writer: 4,
     };
-    const NOW: Timestamp = Timestamp(43_200_000);
+    const NOW: Reading = Reading {
+        wall: Timestamp(43_200_000),
+        monotonic: 7,
+        boot: None,
+    };
 
     /// The version of this ledger.
     const KNOWN: i64 = 4;
@@ -422,7 +439,7 @@ mod tests {
 
     fn ledger(migrations: &[Migration]) -> Connection {
         let mut connection = Connection::open_in_memory().unwrap();
-        migrate(&mut connection, migrations, NOW).unwrap();
+        migrate(&mut connection, migrations, &NOW).unwrap();
         connection
     }
 
@@ -434,7 +451,7 @@ mod tests {
     fn an_older_ledger_is_migrated_once() {
         let mut connection = ledger(&MIGRATIONS);
         for _ in 0..2 {
-            migrate(&mut connection, &with_next(), NOW).unwrap();
+            migrate(&mut connection, &with_next(), &NOW).unwrap();
             assert_eq!(schema(&connection), KNOWN + 1);
             assert!(has_next(&connection));
         }
@@ -443,7 +460,7 @@ mod tests {
     #[test]
     fn a_newer_ledger_is_opened_by_the_versions_that_may_write_to_it() {
         let mut connection = ledger(&with_next());
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         assert_eq!(schema(&connection), KNOWN + 1, "it is left as it is");
         for (name, value) in [("oldest_writer", KNOWN + 1), ("writers_of", KNOWN)] {
             let mut connection = ledger(&with_next());
@@ -453,7 +470,7 @@ mod tests {
                     (name, value),
                 )
                 .unwrap();
-            let refused = migrate(&mut connection, &MIGRATIONS, NOW).unwrap_err();
+            let refused = migrate(&mut connection, &MIGRATIONS, &NOW).unwrap_err();
             assert!(
                 matches!(
                     refused,
@@ -473,7 +490,7 @@ mod tests {
         };
         let broken = [&with_next()[..], &[broken_step]].concat();
         assert!(matches!(
-            migrate(&mut connection, &broken, NOW),
+            migrate(&mut connection, &broken, &NOW),
             Err(OpenError::Sqlite(_))
         ));
         assert_eq!(schema(&connection), KNOWN);
@@ -490,8 +507,33 @@ mod tests {
                  BEGIN INSERT INTO nowhere VALUES (1); END",
             )
             .unwrap();
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         assert_eq!(schema(&connection), KNOWN);
+    }
+
+    /// Not as a receipt's, which a clock that was wrong may have stamped.
+    #[test]
+    fn the_time_of_a_ledger_that_is_migrated_begins_as_the_wall_clocks() {
+        let mut connection = ledger(&MIGRATIONS[..2]);
+        connection
+            .execute_batch(
+                "INSERT INTO idempotent_operations VALUES
+                 (NULL, x'00', 'k', 1, 1, 1, x'00', 97000000000, 98000000000, '1')",
+            )
+            .unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
+        let read = |sql| -> (i64, i64) {
+            let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            connection.query_row(sql, (), row).unwrap()
+        };
+        assert_eq!(
+            read("SELECT ledger_time, wall_time FROM idempotent_clock"),
+            (NOW.wall.0, NOW.wall.0)
+        );
+        assert_eq!(
+            read("SELECT expires_at, forget_at FROM idempotent_receipts"),
+            (97_000_000_000, 98_000_000_000)
+        );
     }
 
     /// Ids that a receipt refers to are given to nobody else, whoever lost their rows.
@@ -504,7 +546,7 @@ mod tests {
                  (NULL, x'00', 'k', 7, 9, 1, x'00', 1, 2, '1')",
             )
             .unwrap();
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         for (insert, last) in [
             (crate::store::sqlite::statements::INSERT_SCOPE, 8),
             (crate::store::sqlite::statements::INSERT_TOOL, 10),
@@ -535,7 +577,7 @@ mod tests {
                 )
                 .unwrap();
         }
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         let ends: Vec<(i64, i64, Option<i64>)> = connection
             .prepare(
                 "SELECT expires_at, forget_at, due_at FROM idempotent_receipts JOIN
@@ -559,13 +601,13 @@ mod tests {
     #[test]
     fn the_secret_is_made_once_and_kept() {
         let mut connection = ledger(&MIGRATIONS[..3]);
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         let secret = |connection: &Connection| -> [u8; 32] {
             let secret = "SELECT secret FROM idempotent_secret";
             connection.query_row(secret, [], |row| row.get(0)).unwrap()
         };
         let first = secret(&connection);
-        migrate(&mut connection, &MIGRATIONS, NOW).unwrap();
+        migrate(&mut connection, &MIGRATIONS, &NOW).unwrap();
         for text in [
             "DELETE FROM idempotent_secret",
             "UPDATE idempotent_secret SET secret = zeroblob(32)",

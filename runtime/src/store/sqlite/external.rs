@@ -24,8 +24,13 @@ use crate::{
     store::{
         Due, DuePlace, StoreError,
         sqlite::{
-            call::unreadable, ffi, key::LedgerKey, provider_key::provider_key, register,
-            statements::INSERT_SCOPE, writer::read_stored,
+            call::{forget_changes, unreadable},
+            ffi,
+            key::LedgerKey,
+            provider_key::provider_key,
+            register,
+            statements::INSERT_SCOPE,
+            writer::read_stored,
         },
     },
 };
@@ -56,7 +61,7 @@ const LOAD: &str = "SELECT e.seq, s.scope, t.name, o.version, o.fingerprint, o.e
      o.forget_at, o.result, e.state, e.origin, e.cancel, e.attempts, e.not_before, \
      e.latest_at, e.lease_owner, e.lease_began, e.lease_until, e.run_until, e.due_at, e.checks, \
      e.error_code, e.error_message, e.resolved_by, e.resolved_why, e.request, e.tags, \
-     e.provider_key \
+     e.provider_key, (SELECT schema_version FROM pragma_schema_version) AS era \
      FROM idempotent_external AS e \
      JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
      JOIN idempotent_scopes AS s ON s.id = o.scope \
@@ -131,14 +136,17 @@ pub(crate) fn enqueue(
             register::ensure(transaction, &new.contract)
                 .map_err(|refused| refused.again().unwrap_or_else(unreadable))?;
         }
-        Ok(match accept(connection, new)? {
+        let found = accept(connection, new)?;
+        forget_changes(transaction).map_err(unreadable)?;
+        Ok(match found {
             None => Found::Nothing,
             Some(Stored::Tombstone) => Found::Tombstone,
             Some(Stored::Receipt(receipt)) => Found::Known(Known {
                 operation_id: receipt.operation_id,
                 version: receipt.version,
                 has_expired: receipt.expires_at <= new.accepted_at,
-                is_same: receipt.version == new.version && receipt.fingerprint == new.fingerprint,
+                is_same: receipt.version == new.version
+                    && receipt.fingerprint.is_of(&new.fingerprint),
                 ended_without_effect: false,
             }),
             Some(Stored::External(id)) => match load(connection, id)? {
@@ -213,7 +221,7 @@ impl Known {
             has_expired: record
                 .ends
                 .is_some_and(|ends| ends.expires_at <= new.accepted_at),
-            is_same: record.version == new.version && record.fingerprint == new.fingerprint,
+            is_same: record.version == new.version && record.fingerprint.is_of(&new.fingerprint),
             ended_without_effect: matches!(
                 record.operation.state,
                 State::Failed(_) | State::Cancelled
@@ -340,6 +348,7 @@ fn read_record(row: &Row<'_>, id: OperationId) -> rusqlite::Result<Result<Record
     let (expires_at, forget_at): (i64, i64) = (row.get(5)?, row.get(6)?);
     Ok(Ok(Record {
         operation_id: id,
+        era: row.get("era")?,
         scope: Arc::from(row.get_ref(1)?.as_str()?),
         tool: Arc::from(row.get_ref(2)?.as_str()?),
         version: row.get(3)?,

@@ -24,14 +24,15 @@ use crate::store::sqlite::watch::{Index, Left};
 /// The name that connections ask for.
 const NAME: &CStr = c"idempotent-tool";
 
-/// SQLite's own file systems, a copy of which works as well as itself; and the bench's, which
-/// is one with slower syncs.
-const PLATFORMS: [&CStr; 5] = [
+/// SQLite's own file systems, a copy of which works as well as itself; the bench's, which
+/// is one with slower syncs; and the tests', one that fails when it is told to.
+const PLATFORMS: [&CStr; 6] = [
     c"unix",
     c"unix-excl",
     c"win32",
     c"win32-longpath",
     c"idempotent-tool-bench",
+    c"idempotent-tool-test",
 ];
 
 /// How many bytes are kept in memory at most: some thirty pages. The platform's own `xWrite`

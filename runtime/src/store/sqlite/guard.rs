@@ -18,9 +18,9 @@ use rusqlite::{
 };
 
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::Clock,
     effect::failure::Failure,
-    store::sqlite::statements::SAVEPOINT_PREFIX,
+    store::sqlite::{statements::SAVEPOINT_PREFIX, time::StoreTime},
 };
 
 /// How many instructions SQLite runs between two looks at the clock: some 20 µs.
@@ -61,7 +61,7 @@ const READING_WITHOUT_VALUE: [&str; 10] = [
 
 /// The state that the hooks of one write connection share with the writer.
 pub(crate) struct Guard {
-    clock: Arc<dyn Clock>,
+    time: Arc<StoreTime>,
     in_handler: AtomicBool,
     denied: AtomicU8,
     rolled_back: AtomicBool,
@@ -92,9 +92,9 @@ pub(super) enum Denied {
 }
 
 impl Guard {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(time: Arc<StoreTime>) -> Self {
         Self {
-            clock,
+            time,
             in_handler: AtomicBool::new(false),
             denied: AtomicU8::new(0),
             rolled_back: AtomicBool::new(false),
@@ -177,6 +177,11 @@ impl Guard {
         self.made_savepoint.load(Ordering::Relaxed)
     }
 
+    /// The store's time.
+    pub(crate) fn time(&self) -> &StoreTime {
+        &self.time
+    }
+
     /// What is remembered was compared with the ledger, and is of this generation.
     pub(super) fn confirmed(&self, generation: u64) {
         self.generation.store(generation, Ordering::Relaxed);
@@ -187,25 +192,21 @@ impl Guard {
         self.generation.load(Ordering::Relaxed)
     }
 
+    /// The store's clocks.
     pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
+        self.time.clock()
     }
 
-    /// The time by the store's clock.
+    /// The time by the store's monotonic clock.
     pub(crate) fn now(&self) -> Duration {
-        self.clock.monotonic()
-    }
-
-    /// The time of day by the store's clock.
-    pub(crate) fn wall(&self) -> Timestamp {
-        Timestamp::now(&*self.clock)
+        self.time.clock().monotonic()
     }
 
     fn is_overdue(&self) -> bool {
         if !self.in_handler.load(Ordering::Relaxed) {
             return false;
         }
-        let now = u64::try_from(self.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
         self.deadline.load(Ordering::Relaxed) <= now
     }
 

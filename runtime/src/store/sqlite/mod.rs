@@ -30,12 +30,12 @@ use connection::Opener;
 use files::Files;
 use held::Held;
 use owner::{Owner, not_run};
-use prune::Epoch;
 use queue::{AloneJob, CallJob, Job, Queue};
 use reader::Readers;
 use receipts::Receipts;
 use recent::Recent;
 use ticket::{Answer, Ticket};
+use time::StoreTime;
 use transact::Outcome;
 use watch::Watch;
 use writer::Writer;
@@ -45,16 +45,18 @@ mod call;
 mod checkpoint;
 mod confirm;
 mod connection;
+mod exclusive;
 mod external;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
-mod fence;
 mod ffi;
 mod files;
 mod gather;
 mod guard;
 mod held;
 mod key;
+mod log;
+mod lost_commit;
 mod operations;
 mod options;
 mod own;
@@ -70,6 +72,7 @@ mod register;
 mod statements;
 mod threads;
 mod ticket;
+mod time;
 mod transact;
 mod watch;
 mod writer;
@@ -100,7 +103,7 @@ pub struct SqliteStore {
 struct Core {
     opener: Opener,
     clock: Arc<dyn Clock>,
-    epoch: Epoch,
+    time: Arc<StoreTime>,
     guard: Arc<Guard>,
     queue: Queue,
     /// A hint where to look, and no answer: it may be of any generation.
@@ -241,9 +244,10 @@ impl SqliteStore {
     /// the ledger the next pass starts over.
     ///
     /// It blocks the thread. The writer does the same by itself when it is idle, unless
-    /// [`background_pruning`](SqliteOptions::background_pruning) is off. Nothing is pruned
-    /// while the wall clock differs by more than an hour from what it would be had it run
-    /// evenly since the store was opened.
+    /// [`background_pruning`](SqliteOptions::background_pruning) is off. A row goes a minute
+    /// after its time, and a tombstone no sooner than its own time after it became one. For
+    /// a minute after an opening that had to believe the wall clock, nothing is pruned: see
+    /// [`Pruned::halted`].
     ///
     /// # Errors
     ///
@@ -256,11 +260,42 @@ impl SqliteStore {
         pruned.unwrap_or_else(|executed| Err(not_run(executed)))
     }
 
+    /// Forgets up to which time of day the ledger has counted, and begins anew with what the
+    /// clock shows now.
+    ///
+    /// The ledger has a time of its own, which goes on from what the wall clock gained while
+    /// nobody had it open. After a process whose wall clock was far ahead, it has counted up
+    /// to there already: before it comes to as much, no time counts in which no process has
+    /// the ledger open, so that results are kept, and keys refused, for longer.
+    /// Call this once the clock is right. It changes no row and frees no key.
+    ///
+    /// It blocks the thread. A process whose clock is still ahead takes it back.
+    ///
+    /// # Errors
+    ///
+    /// As [`prune`](Self::prune).
+    pub fn reset_wall_time(&self) -> Result<(), StoreError> {
+        let reset = self.owner.alone_blocking(|core, writer, ticket| {
+            let transaction = writer.take(core)?;
+            let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
+            let known = (core, &mut writer.memo);
+            let reset = core.time.heal(known, &transaction, waits);
+            writer.put(core, transaction);
+            if reset? {
+                return Ok(());
+            }
+            let locked = "another process keeps the database locked; reset its clock later";
+            Err(StoreError::new(locked).retryable())
+        });
+        reset.unwrap_or_else(|executed| Err(not_run(executed)))
+    }
+
     fn start(path: Option<PathBuf>, options: SqliteOptions) -> Result<Self, OpenError> {
         let path = path.map(connection::settle_path);
         let clock = options.clock_or_system();
+        let time = Arc::new(StoreTime::new(Arc::clone(&clock)));
         #[allow(unused_mut)] // Without failpoints it is as it was made.
-        let mut guard = Guard::new(Arc::clone(&clock));
+        let mut guard = Guard::new(Arc::clone(&time));
         #[cfg(feature = "failpoints")]
         {
             guard.failpoints = match options.failpoints.clone() {
@@ -269,14 +304,13 @@ impl SqliteStore {
             };
         }
         let guard = Arc::new(guard);
-        let epoch = Epoch::now(&*clock);
         let opener = Opener { path, options };
         let connection = opener.writer(&guard)?;
         let (watch, files) = opener.watch(&connection.connection);
         let writer = Writer::new(connection, &watch, &guard)?;
         let options = &opener.options;
         let core = Arc::new(Core {
-            epoch,
+            time,
             guard,
             queue: Queue::new(options.queued_calls, options.queued_bytes),
             recent: Recent::new(),

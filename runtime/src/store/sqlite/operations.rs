@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use crate::{
     clock::Timestamp,
-    effect::tx::Transaction,
+    effect::transactional::Executed,
     operation::{
         id::OperationId,
         record::{NewOperation, Record},
@@ -14,41 +14,57 @@ use crate::{
     },
     request::registered::Registered,
     store::{
-        BoxFuture, Decide, Decided, Due, DuePlace, ExternalBackend, StoreError, Wait,
+        BoxFuture, Decide, Decided, Due, DuePlace, ExternalBackend, StoreError, Wait, WriteError,
         sqlite::{
             Core,
             call::unreadable,
+            exclusive::{self, Failed, Terms},
             external,
-            own::Own,
             owner::{Owner, not_run},
             reader,
+            statements::{HAS_EXTERNAL, RAISE_FENCE},
             ticket::Ticket,
-            writer::{Memo, Writer},
+            writer::Writer,
         },
     },
 };
 
-/// How often a transaction whose commit was lost is run again. Each run finds what the one
-/// before has done, if it did it.
+/// How often a transaction is run again whose commit can't be settled. Each run finds what
+/// the one before has done, if it did it.
 const RUNS: u32 = 3;
+
+/// One transaction's work, which may run again.
+struct Work<W, L> {
+    /// What the ledger must cover before.
+    contract: Option<Arc<Registered>>,
+    work: W,
+    /// What to look for if the commit's answer is lost.
+    is_there: Option<L>,
+}
 
 impl ExternalBackend for Owner {
     fn accept(
         &self,
         new: NewOperation,
         deadline: Duration,
-    ) -> BoxFuture<'_, Result<Option<Stored>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Option<Stored>, WriteError>> {
         Box::pin(async move {
             let identity = new.identity.clone();
+            let id = new.operation_id;
             let contract = Arc::clone(&new.contract);
-            let accepted = self
-                .transact(deadline, Some(contract), move |connection| {
-                    external::accept(connection, &new).map(|found| match found {
-                        // A run before this one recorded it.
-                        Some(Stored::External(id)) if id == new.operation_id => None,
-                        found => found,
-                    })
+            let is_there = move |connection: &Connection, found: &Option<Stored>| match found {
+                Some(_) => Ok(true), // It wrote nothing: what it found is there.
+                None => connection.prepare(HAS_EXTERNAL)?.exists([id.as_bytes()]),
+            };
+            let work = move |connection: &Connection| {
+                external::accept(connection, &new).map(|found| match found {
+                    // A run before this one recorded it.
+                    Some(Stored::External(found)) if found == id => None,
+                    found => found,
                 })
+            };
+            let accepted = self
+                .transact(deadline, Work::found_by(contract, work, is_there))
                 .await?;
             self.core.recent.insert(&identity);
             Ok(accepted)
@@ -72,10 +88,10 @@ impl ExternalBackend for Owner {
         &self,
         id: OperationId,
         decide: Decide,
-    ) -> BoxFuture<'_, Result<Option<Decided>, StoreError>> {
+    ) -> BoxFuture<'_, Result<Option<Decided>, WriteError>> {
         let deadline = self.core.clock.monotonic();
         let deadline = deadline.saturating_add(self.core.opener.options.budget);
-        Box::pin(self.transact(deadline, None, move |connection| {
+        let work = move |connection: &Connection| {
             let Some(old) = external::load(connection, id)? else {
                 return Ok(None);
             };
@@ -85,33 +101,36 @@ impl ExternalBackend for Owner {
             }
             external::save(connection, &old, &new)?;
             Ok(Some(Ok(new)))
-        }))
+        };
+        Box::pin(self.transact(deadline, Work::found_by_the_index(work)))
     }
 }
 
 impl Owner {
-    /// Runs `work` under the write lock and commits it; again if the commit was lost.
-    async fn transact<T: Send + 'static>(
-        &self,
-        deadline: Duration,
-        contract: Option<Arc<Registered>>,
-        work: impl Fn(&Connection) -> Result<T, StoreError> + Send + Sync + 'static,
-    ) -> Result<T, StoreError> {
+    /// Runs `work` under the write lock and commits it; again if the commit can't be settled.
+    async fn transact<T, W, L>(&self, deadline: Duration, work: Work<W, L>) -> Result<T, WriteError>
+    where
+        T: Send + 'static,
+        W: Fn(&Connection) -> Result<T, StoreError> + Send + Sync + 'static,
+        L: Fn(&Connection, &T) -> rusqlite::Result<bool> + Send + Sync + 'static,
+    {
         let work = Arc::new(work);
-        let mut runs = 1;
+        let mut run = 1;
         loop {
-            let work = Arc::clone(&work);
-            let contract = contract.clone();
+            let shared = Arc::clone(&work);
             let outcome = self
                 .alone_until(Wait::Async, deadline, move |core, writer, ticket| {
-                    run(core, writer, ticket, contract.as_ref(), &*work)
+                    run_once(core, writer, ticket, &shared, 1 < run)
                 })
                 .await
-                .unwrap_or_else(|executed| Err(Lost::No(not_run(executed))));
+                .unwrap_or_else(|executed| Err(kept_from(executed)));
             match outcome {
-                Ok(value) => return Ok(value),
-                Err(Lost::Perhaps(_)) if runs < RUNS => runs += 1,
-                Err(Lost::No(error) | Lost::Perhaps(error)) => return Err(error),
+                Err(WriteError::Unknown(_)) if run < RUNS => run += 1,
+                // What an earlier run left is known only if it can be looked for.
+                Err(WriteError::Nothing(error)) if 1 < run && work.is_there.is_none() => {
+                    return Err(WriteError::Unknown(exclusive::unsettled(error)));
+                }
+                outcome => return outcome,
             }
         }
     }
@@ -124,7 +143,7 @@ impl Owner {
         let core = &*self.core;
         if let Some(path) = &core.opener.path {
             let found = core.look(path, |connection| in_snapshot(connection, &read));
-            return Box::pin(future::ready(found));
+            return Box::pin(future::ready(found.map_err(StoreError::before_look_up)));
         }
         Box::pin(async move {
             let found = self.alone(Wait::Async, move |core, writer, _| {
@@ -136,6 +155,7 @@ impl Owner {
             found
                 .await
                 .unwrap_or_else(|executed| Err(not_run(executed)))
+                .map_err(StoreError::before_look_up)
         })
     }
 }
@@ -150,62 +170,83 @@ fn in_snapshot<T>(
     read(&transaction) // Dropped, it is rolled back.
 }
 
-/// Whether what failed may have happened nevertheless.
-enum Lost {
-    No(StoreError),
-    Perhaps(StoreError),
+impl<W, L> Work<W, L> {
+    fn found_by(contract: Arc<Registered>, work: W, is_there: L) -> Self {
+        Self {
+            contract: Some(contract),
+            work,
+            is_there: Some(is_there),
+        }
+    }
 }
 
-fn run<T>(
+impl<W, T> Work<W, fn(&Connection, &T) -> rusqlite::Result<bool>> {
+    /// Of a change that others may have built upon since: there is nothing to look for.
+    fn found_by_the_index(work: W) -> Self {
+        Self {
+            contract: None,
+            work,
+            is_there: None,
+        }
+    }
+}
+
+fn run_once<T, W, L>(
     core: &Core,
     writer: &mut Writer,
     ticket: &Ticket,
-    contract: Option<&Arc<Registered>>,
-    work: &dyn Fn(&Connection) -> Result<T, StoreError>,
-) -> Result<T, Lost> {
+    work: &Work<W, L>,
+    again: bool,
+) -> Result<T, WriteError>
+where
+    W: Fn(&Connection) -> Result<T, StoreError>,
+    L: Fn(&Connection, &T) -> rusqlite::Result<bool>,
+{
     #[cfg(feature = "failpoints")]
     let _counting = core.count_statements();
-    let transaction = writer.take(core).map_err(Lost::No)?;
-    let outcome = inside(core, &mut writer.memo, &transaction, ticket, contract, work);
+    let transaction = writer.take(core).map_err(WriteError::Nothing)?;
+    let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
+    let terms = Terms {
+        synced: true, // Nothing is sent or told that a loss of power could undo.
+        is_there: work.is_there.as_ref().map(|is_there| is_there as _),
+    };
+    let outcome = exclusive::run(
+        core,
+        &mut writer.memo,
+        &transaction,
+        Some(ticket),
+        waits,
+        &terms,
+        |memo, transaction| {
+            let connection = transaction.connection();
+            if again {
+                // What the run before left, this one must find on the disk: so it writes.
+                connection.execute(RAISE_FENCE, []).map_err(unreadable)?;
+            }
+            if let Some(contract) = &work.contract {
+                memo.ensure_tool(transaction, contract)
+                    .map_err(unreadable)??;
+            }
+            (work.work)(connection)
+        },
+    );
     writer.put(core, transaction);
-    outcome
+    outcome.map_err(|failed| match failed {
+        Failed::Busy => busy("another process keeps the database locked; ask again"),
+        Failed::Late => busy("the writer had no time within the budget; ask again"),
+        Failed::Refused(error) | Failed::Nothing(error) => WriteError::Nothing(error),
+        Failed::Unknown(error) => WriteError::Unknown(error),
+    })
 }
 
-fn inside<T>(
-    core: &Core,
-    memo: &mut Memo,
-    transaction: &Transaction,
-    ticket: &Ticket,
-    contract: Option<&Arc<Registered>>,
-    work: &dyn Fn(&Connection) -> Result<T, StoreError>,
-) -> Result<T, Lost> {
-    let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
-    let locked = transaction
-        .lock(waits)
-        .map_err(|error| Lost::No(unreadable(error)))?;
-    if !locked || !ticket.begin() {
-        let error = StoreError::new("another process keeps the database locked; ask again");
-        return Err(Lost::No(error.busy()));
-    }
-    memo.confirm_locked(core, transaction).map_err(Lost::No)?;
-    if let Some(contract) = contract {
-        memo.ensure_tool(transaction, contract)
-            .map_err(|error| Lost::No(unreadable(error)))?
-            .map_err(Lost::No)?;
-    }
-    let value = work(transaction.connection()).map_err(Lost::No)?;
-    if !ticket.seal() {
-        let error = StoreError::new("the writer had no time within the budget; ask again");
-        return Err(Lost::No(error.busy()));
-    }
-    core.check_files().map_err(Lost::No)?;
-    match transaction.command(Own::Commit) {
-        Ok(()) => {
-            core.check_files().map_err(Lost::Perhaps)?;
-            memo.committed();
-            Ok(value)
-        }
-        Err(error) if transaction.is_autocommit() => Err(Lost::Perhaps(unreadable(error))),
-        Err(error) => Err(Lost::No(unreadable(error))),
+fn busy(what: &'static str) -> WriteError {
+    WriteError::Nothing(StoreError::new(what).busy())
+}
+
+/// Why a transaction was not run, or was lost with the writer that ran it.
+fn kept_from(executed: Executed) -> WriteError {
+    match executed {
+        Executed::Unknown(_, error) => WriteError::Unknown(error),
+        executed => WriteError::Nothing(not_run(executed)),
     }
 }

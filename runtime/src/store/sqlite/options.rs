@@ -22,7 +22,8 @@ pub enum Synchronous {
     /// As [`Full`](Self::Full), with the folder's entries too.
     Extra,
     /// Some time later: a killed process loses nothing, but a loss of power may undo the
-    /// last answered calls, each whole. Their retries then execute again.
+    /// last answered calls, each whole. Their retries then execute again. What is recorded of
+    /// an external operation is on the disk before anything is sent or told, as with `Full`.
     Normal,
 }
 

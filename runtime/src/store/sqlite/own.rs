@@ -31,10 +31,12 @@ pub(super) enum Own {
     SchemaCookie,
     FindTool,
     FindContract,
+    ReadClock,
+    WriteClock,
 }
 
 /// In the order of [`Own`].
-const TEXTS: [(Own, &str); 16] = [
+const TEXTS: [(Own, &str); 18] = [
     (Own::Begin, statements::BEGIN),
     (Own::BeginImmediate, statements::BEGIN_IMMEDIATE),
     (Own::Upgrade, statements::UPGRADE),
@@ -51,6 +53,8 @@ const TEXTS: [(Own, &str); 16] = [
     (Own::SchemaCookie, statements::SCHEMA_COOKIE),
     (Own::FindTool, statements::FIND_TOOL),
     (Own::FindContract, statements::FIND_CONTRACT),
+    (Own::ReadClock, statements::READ_CLOCK),
+    (Own::WriteClock, statements::WRITE_CLOCK),
 ];
 
 type Statements<'connection> = Vec<RefCell<Statement<'connection>>>;

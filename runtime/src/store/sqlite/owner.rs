@@ -14,7 +14,7 @@ use rusqlite::Connection;
 
 use crate::{
     BuildError,
-    clock::{Clock, Timestamp},
+    clock::{Clock, Moment, Timestamp},
     effect::transactional::{Executed, TransactionalCall},
     operation::{
         identity::Identity,
@@ -47,6 +47,14 @@ pub(super) struct Owner {
 impl Backend for Owner {
     fn clock(&self) -> &Arc<dyn Clock> {
         &self.core.clock
+    }
+
+    fn now(&self) -> Timestamp {
+        self.core.time.now()
+    }
+
+    fn moment(&self) -> Moment {
+        self.core.time.moment()
     }
 
     fn register(
@@ -90,7 +98,7 @@ impl Backend for Owner {
         }
         if let Some(path) = &core.opener.path {
             let found = core.look(path, |connection| reader::find(connection, identity));
-            return Box::pin(future::ready(found));
+            return Box::pin(future::ready(found.map_err(StoreError::before_look_up)));
         }
         let identity = identity.clone();
         Box::pin(async move {
@@ -103,6 +111,7 @@ impl Backend for Owner {
             found
                 .await
                 .unwrap_or_else(|executed| Err(not_run(executed)))
+                .map_err(StoreError::before_look_up)
         })
     }
 
@@ -142,7 +151,7 @@ impl Core {
     /// The receipt in memory, if nobody else has committed since it was read or written.
     fn remembered(&self, identity: &Identity) -> Option<Receipt> {
         let generation = self.watch.believed()?;
-        let now = Timestamp::now(&*self.clock);
+        let now = self.time.now();
         self.receipts.get(identity, now, generation)
     }
 
@@ -223,6 +232,7 @@ impl Drop for Owner {
                 tracing::error!("a thread of the store panicked");
             }
         }
+        self.core.close_time();
     }
 }
 

@@ -1,34 +1,25 @@
 //! Receipts past their retention become tombstones, old tombstones are forgotten.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, SystemTime},
-};
+use std::time::Duration;
 
 use rusqlite::Connection;
 
 use crate::{
-    clock::{Clock, Timestamp},
+    clock::Timestamp,
     effect::tx::Transaction,
+    ledger_time::{MARGIN, Occasion},
     store::{
         StoreError,
         sqlite::{
             Core,
             call::unreadable,
+            exclusive::{self, Failed, Terms},
             external::DROP_EXTERNAL,
-            own::Own,
             statements::{BURY, FORGET, WALK},
             writer::Memo,
         },
     },
 };
-
-/// How far the wall clock may drift from the monotonic one since the store was opened
-/// before nothing is pruned any more.
-///
-/// A suspended machine counts as a jump, since its monotonic clock stood still; that
-/// errs to keeping rows.
-pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_hours(1);
 
 /// The longest rest of a walk that found nothing due: other processes write too.
 const LONGEST_REST: Duration = Duration::from_mins(1);
@@ -43,8 +34,9 @@ pub struct Pruned {
     pub expired: usize,
     /// How many tombstones were removed, which frees their keys.
     pub forgotten: usize,
-    /// Nothing was pruned: the wall clock has jumped against the monotonic one since the
-    /// store was opened.
+    /// Nothing was pruned: this process opened the ledger within the last minute, and had
+    /// only its wall clock to tell how long nobody had it open. Other processes get the time
+    /// to disagree.
     pub halted: bool,
 }
 
@@ -57,58 +49,16 @@ pub(super) struct Walk {
     next_due: Option<Timestamp>,
 }
 
-/// The clocks as the store found them.
-#[derive(Debug)]
-pub(super) struct Epoch {
-    wall: SystemTime,
-    monotonic: Duration,
-    warned: AtomicBool,
-}
-
-impl Epoch {
-    pub(super) fn now(clock: &dyn Clock) -> Self {
-        Self {
-            wall: clock.wall(),
-            monotonic: clock.monotonic(),
-            warned: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether the wall clock has gone elsewhere than the monotonic one; says so once.
-    fn has_jumped(&self, clock: &dyn Clock) -> bool {
-        let passed = clock.monotonic().saturating_sub(self.monotonic);
-        let drift = match self.wall.checked_add(passed) {
-            Some(expected) => {
-                let ahead = clock.wall().duration_since(expected);
-                ahead.unwrap_or_else(|behind| behind.duration())
-            }
-            None => Duration::MAX,
-        };
-        if drift <= CLOCK_TOLERANCE {
-            return false;
-        }
-        if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                drift_s = drift.as_secs(),
-                "the wall clock has jumped since the store was opened; nothing is pruned until \
-                 it is opened again"
-            );
-        }
-        true
-    }
-}
-
 impl Walk {
     /// How long the walk can rest: not at all in the middle, else until a row is due.
-    pub(super) fn rest(&self, clock: &dyn Clock) -> Duration {
+    pub(super) fn rest(&self, now: Timestamp) -> Duration {
         if self.after != 0 {
             return Duration::ZERO;
         }
         let Some(due) = self.next_due else {
             return LONGEST_REST;
         };
-        let wait = due.0.saturating_sub(Timestamp::now(clock).0);
-        Duration::from_millis(u64::try_from(wait).unwrap_or(0)).min(LONGEST_REST)
+        now.until(due.plus(MARGIN)).min(LONGEST_REST)
     }
 }
 
@@ -120,15 +70,17 @@ pub(super) fn prune(
     memo: &mut Memo,
     walk: &mut Walk,
     limit: usize,
-    wait: impl FnMut() -> bool,
+    mut wait: impl FnMut() -> bool,
 ) -> Result<Option<Pruned>, StoreError> {
-    if core.epoch.has_jumped(&*core.clock) {
+    let time = &core.time;
+    time.look((core, &mut *memo), transaction, Occasion::Look, &mut wait)?;
+    if time.is_on_trial() {
         return Ok(Some(Pruned {
             halted: true,
             ..Pruned::default()
         }));
     }
-    let now = Timestamp::now(&*core.clock);
+    let now = time.now().minus(MARGIN);
     let rows = look(transaction.connection(), walk.after, limit).map_err(unreadable)?;
     let mut pruned = Pruned {
         looked_at: rows.len(),
@@ -147,35 +99,38 @@ pub(super) fn prune(
         }
     }
     if !doomed.is_empty() {
-        if !transaction.lock(wait).map_err(unreadable)? {
-            return Ok(None);
-        }
-        memo.confirm_locked(core, transaction)?;
-        for (sql, seq) in doomed {
-            let rows = transaction
-                .connection()
-                .execute(sql, (seq, now.0))
-                .map_err(unreadable)?;
-            if sql == BURY && rows > 0 {
-                for sql in DROP_EXTERNAL {
-                    transaction
-                        .connection()
-                        .execute(sql, [seq])
-                        .map_err(unreadable)?;
-                }
+        let terms = Terms {
+            synced: false,
+            is_there: None,
+        };
+        let outcome = exclusive::run(
+            core,
+            memo,
+            transaction,
+            None,
+            wait,
+            &terms,
+            |_, transaction| {
+                // Another process may have found that less time has passed.
+                time.meet(transaction).map_err(unreadable)?;
+                let removed = remove(transaction.connection(), &doomed, time.now())?;
+                // Before the commit: what is removed by it is answered no more, whatever
+                // becomes of it. The rest still holds.
+                Ok((removed, core.watch.raise()))
+            },
+        );
+        match outcome {
+            Ok(((expired, forgotten), generation)) => {
+                memo.learn_in(generation);
+                core.guard.confirmed(generation);
+                pruned.expired = expired;
+                pruned.forgotten = forgotten;
             }
-            match sql {
-                BURY => pruned.expired += rows,
-                _ => pruned.forgotten += rows, // `doomed` holds these two.
+            Err(Failed::Busy | Failed::Late) => return Ok(None),
+            Err(Failed::Refused(error) | Failed::Nothing(error) | Failed::Unknown(error)) => {
+                return Err(error);
             }
         }
-        core.check_files()?;
-        // Before the commit: what is removed by it is answered no more. The rest still holds.
-        let generation = core.watch.raise();
-        transaction.command(Own::Commit).map_err(unreadable)?;
-        memo.learn_in(generation);
-        core.guard.confirmed(generation);
-        core.check_files()?;
     }
     walk.next_due = match (walk.after, due_later) {
         (0, due) => due,
@@ -187,6 +142,33 @@ pub(super) fn prune(
         _ => 0, // The end: the next walk starts over.
     };
     Ok(Some(pruned))
+}
+
+/// Buries and forgets rows; how many of each.
+fn remove(
+    connection: &Connection,
+    doomed: &[(&'static str, i64)],
+    now: Timestamp,
+) -> Result<(usize, usize), StoreError> {
+    let past = now.minus(MARGIN);
+    let (mut expired, mut forgotten) = (0, 0);
+    for (sql, seq) in doomed {
+        let rows = match *sql {
+            BURY => connection.execute(sql, (seq, past.0, now.0)),
+            _ => connection.execute(sql, (seq, past.0)),
+        }
+        .map_err(unreadable)?;
+        if *sql == BURY && rows > 0 {
+            for sql in DROP_EXTERNAL {
+                connection.execute(sql, [seq]).map_err(unreadable)?;
+            }
+        }
+        match *sql {
+            BURY => expired += rows,
+            _ => forgotten += rows, // `doomed` holds these two.
+        }
+    }
+    Ok((expired, forgotten))
 }
 
 fn earlier(one: Option<Timestamp>, other: Timestamp) -> Timestamp {

@@ -178,7 +178,7 @@ impl Queue {
     }
 
     /// Blocks the writer thread until there is work, or for as long as `rest`.
-    pub(super) fn wait(&self, rest: Option<Duration>) -> Wake {
+    pub(super) fn wait(&self, rest: Duration) -> Wake {
         let empty_since = Instant::now();
         let mut inner = self.inner();
         if inner.is_brisk && inner.jobs.is_empty() {
@@ -198,22 +198,14 @@ impl Queue {
                 return Wake::Work;
             }
             inner.idle = true;
-            inner = match rest {
-                Some(rest) => {
-                    let (inner, wait) = self
-                        .work
-                        .wait_timeout(inner, rest)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    if wait.timed_out() && inner.jobs.is_empty() && !inner.closed {
-                        return Wake::Idle;
-                    }
-                    inner
-                }
-                None => self
-                    .work
-                    .wait(inner)
-                    .unwrap_or_else(PoisonError::into_inner),
-            };
+            let (guard, wait) = self
+                .work
+                .wait_timeout(inner, rest)
+                .unwrap_or_else(PoisonError::into_inner);
+            inner = guard;
+            if wait.timed_out() && inner.jobs.is_empty() && !inner.closed {
+                return Wake::Idle;
+            }
         }
     }
 

@@ -124,7 +124,7 @@ mod tests {
         Receipt {
             operation_id: OperationId::generate(),
             version: 1,
-            fingerprint: Fingerprint::of(b"{}"),
+            fingerprint: Fingerprint::of_bytes(b"{}"),
             result: RawValue::from_string("1".to_owned()).unwrap(),
             expires_at: NOON,
         }

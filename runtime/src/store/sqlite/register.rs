@@ -16,6 +16,7 @@ use crate::{
         sqlite::{
             Core,
             call::unreadable,
+            exclusive::{self, Failed, Terms},
             own::Own,
             statements::{INSERT_TOOL, UPSERT_CONTRACT},
             writer::Memo,
@@ -43,23 +44,33 @@ pub(super) fn register(
         .clock
         .monotonic()
         .saturating_add(core.opener.options.budget);
-    let locked = transaction
-        .lock(|| core.clock.monotonic() < deadline)
-        .map_err(store)?;
-    if !locked {
-        return Err(BuildError::Store(
+    let waits = || core.clock.monotonic() < deadline;
+    let terms = Terms {
+        synced: false,
+        is_there: None,
+    };
+    let recorded = exclusive::run(
+        core,
+        memo,
+        transaction,
+        None,
+        waits,
+        &terms,
+        |_, transaction| {
+            for contract in &contracts {
+                record(transaction, contract)?;
+            }
+            Ok(())
+        },
+    );
+    recorded.map_err(|failed: Failed<BuildError>| match failed {
+        Failed::Busy | Failed::Late => BuildError::Store(
             StoreError::new("another process keeps the database locked; end it, or build again")
                 .retryable(),
-        ));
-    }
-    memo.confirm_locked(core, transaction)
-        .map_err(BuildError::Store)?;
-    for contract in &contracts {
-        record(transaction, contract)?;
-    }
-    core.check_files().map_err(BuildError::Store)?;
-    transaction.command(Own::Commit).map_err(store)?;
-    core.check_files().map_err(BuildError::Store)?;
+        ),
+        Failed::Refused(error) => error,
+        Failed::Nothing(error) | Failed::Unknown(error) => BuildError::Store(error),
+    })?;
     Ok(contracts)
 }
 

@@ -18,9 +18,13 @@ pub(super) const SET_SCHEMA_VERSION: &str = "UPDATE idempotent_ledger SET value 
      CASE name WHEN 'oldest_writer' THEN ?2 ELSE ?1 END \
      WHERE name IN ('schema', 'oldest_writer', 'writers_of')";
 
-/// The ledger's time starts as the wall clock's.
-pub(super) const START_CLOCK: &str =
-    "INSERT INTO idempotent_clock (id, ledger_time, wall_time) VALUES (1, ?1, ?1)";
+/// The ledger's time, and how it goes on: final under the write lock.
+pub(super) const READ_CLOCK: &str =
+    "SELECT ledger_time, wall_time, boot_id, boot_time FROM idempotent_clock WHERE id = 1";
+
+/// There is one row, and there is one again if it was removed.
+pub(super) const WRITE_CLOCK: &str = "INSERT OR REPLACE INTO idempotent_clock \
+     (id, ledger_time, wall_time, boot_id, boot_time) VALUES (1, ?1, ?2, ?3, ?4)";
 
 /// The one secret of a ledger's provider keys.
 pub(super) const MAKE_SECRET: &str =
@@ -44,6 +48,9 @@ pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM idempotent_receipts \
      WHERE key = ?1 AND operation_id = ?4 \
      AND tool = (SELECT id FROM idempotent_tools WHERE name = ?3) \
      AND scope = (SELECT id FROM idempotent_scopes WHERE scope = ?2)";
+
+/// An external operation, to settle a lost commit.
+pub(super) const HAS_EXTERNAL: &str = "SELECT 1 FROM idempotent_external WHERE operation_id = ?1";
 
 /// Makes what the fence's transaction read final: a lost commit's frames that no reader
 /// sees are overwritten, and can't come back from the log after a crash.
@@ -74,12 +81,14 @@ pub(super) const UPSERT_CONTRACT: &str = "INSERT INTO idempotent_contracts (tool
 pub(super) const WALK: &str = "SELECT seq, expires_at, forget_at, operation_id IS NULL FROM idempotent_receipts \
      WHERE seq > ?1 ORDER BY seq LIMIT ?2";
 
-/// A receipt past its retention refuses its key and tells nothing more.
+/// A receipt past its retention refuses its key and tells nothing more; for as long as its
+/// tombstone was to last, counted from now if that is later.
 ///
 /// The row was read without the lock, so it is judged again: another process may have
 /// pruned it, and its number may be a new receipt's.
 pub(super) const BURY: &str = "UPDATE idempotent_receipts \
-     SET operation_id = NULL, fingerprint = NULL, result = NULL \
+     SET operation_id = NULL, fingerprint = NULL, result = NULL, forget_at = \
+     max(forget_at, ?3 + min(forget_at - expires_at, 9223372036854775807 - ?3)) \
      WHERE seq = ?1 AND expires_at <= ?2 AND operation_id IS NOT NULL";
 
 /// Frees a key. Nothing else does.

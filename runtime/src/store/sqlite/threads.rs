@@ -8,11 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::store::sqlite::{
-    Core, batch, checkpoint,
-    prune::prune,
-    queue::{Batch, Wake},
+use crate::{
+    ledger_time::Occasion,
+    store::sqlite::{
+        Core, batch, checkpoint,
+        prune::prune,
+        queue::{Batch, Wake},
+    },
 };
+
+/// The rest between two looks at the clocks while nothing is written.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// How many rows a pass looks at between two batches.
 const PRUNE_ROWS: usize = 256;
@@ -52,12 +58,21 @@ pub(super) fn start(core: &Arc<Core>) -> io::Result<Vec<JoinHandle<()>>> {
 
 fn write(core: &Core) {
     let pruning = core.opener.options.background_pruning;
+    let mut next_look = Instant::now() + LOOK_PAUSE;
     let mut next_pass = pruning.then(|| Instant::now() + PRUNE_PATIENCE);
     loop {
-        let rest = next_pass.map(|next| next.saturating_duration_since(Instant::now()));
+        let next = next_pass.map_or(next_look, |pass| pass.min(next_look));
+        let rest = next.saturating_duration_since(Instant::now());
         let patience = match core.queue.wait(rest) {
             Wake::Closed => return,
-            Wake::Idle => Duration::ZERO,
+            Wake::Idle => {
+                // While calls are written, their commits do the same.
+                if next_look <= Instant::now() {
+                    core.look_at_time(Occasion::Look);
+                    next_look = Instant::now() + LOOK_PAUSE;
+                }
+                Duration::ZERO
+            }
             Wake::Work => {
                 // A batch that panics answers its calls by being dropped.
                 if catch_unwind(AssertUnwindSafe(|| write_batch(core))).is_err() {
@@ -113,7 +128,7 @@ fn prune_a_little(core: &Core) -> Duration {
     );
     writer.put(core, transaction);
     match pruned {
-        Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(&*core.clock).max(PRUNE_PAUSE),
+        Ok(Some(pruned)) if !pruned.halted => writer.walk.rest(core.time.now()).max(PRUNE_PAUSE),
         Ok(_) => PRUNE_PATIENCE,
         Err(error) => {
             tracing::warn!(%error, "the ledger can't be pruned");
@@ -122,16 +137,70 @@ fn prune_a_little(core: &Core) -> Duration {
     }
 }
 
+impl Core {
+    /// Looks at the clocks, unless somebody has the connection and may commit.
+    fn look_at_time(&self, occasion: Occasion) {
+        let Ok(mut writer) = self.writer.try_lock() else {
+            return;
+        };
+        let writer = &mut *writer;
+        let looked = writer.take(self).and_then(|transaction| {
+            let known = (self, &mut writer.memo);
+            // Another process that has the lock comes first; there is a next look.
+            let looked = self.time.look(known, &transaction, occasion, || false);
+            writer.put(self, transaction);
+            looked
+        });
+        if self.time.fails_anew(looked.is_err())
+            && let Err(error) = looked
+        {
+            tracing::warn!(%error, "the ledger's time can't be read or kept; trying again");
+        }
+    }
+
+    /// Leaves the ledger's time as exact as it is. The threads have ended.
+    pub(super) fn close_time(&self) {
+        self.look_at_time(Occasion::Close);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
 
-    use crate::{
-        ManualClock, SqliteStore,
-        clock::{Clock, Timestamp},
-    };
+    use crate::{Clock, ManualClock, SqliteStore, clock::Timestamp};
 
     use super::*;
+    use crate::ledger_time::MARGIN;
+
+    #[test]
+    fn an_idle_store_writes_nothing_until_its_clocks_drift_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(SystemTime::UNIX_EPOCH + Duration::from_hours(24));
+        let options = SqliteStore::options().clock(clock.clone());
+        let path = folder.path().join("db");
+        let store = options.background_pruning(false).open(&path).unwrap();
+        let other = rusqlite::Connection::open(&path).unwrap();
+        let version = || -> i64 {
+            let version = other.query_row("PRAGMA data_version", (), |row| row.get(0));
+            version.unwrap()
+        };
+        let look = || store.owner.core.look_at_time(Occasion::Look);
+        let before = version();
+        for _ in 0..3 {
+            clock.advance(Duration::from_hours(1));
+            look();
+        }
+        clock.set_wall(clock.wall() + Duration::from_secs(5));
+        look();
+        assert_eq!(version(), before);
+        clock.set_wall(clock.wall() + Duration::from_millis(1));
+        look();
+        let drifted = version();
+        assert_ne!(drifted, before);
+        look();
+        assert_eq!(version(), drifted, "once");
+    }
 
     #[test]
     fn idle_passes_walk_the_whole_ledger() {
@@ -139,7 +208,7 @@ mod tests {
         let options = SqliteStore::options().clock(clock.clone());
         let store = options.background_pruning(false).open_in_memory().unwrap();
         let core = &store.owner.core;
-        let expires_at = Timestamp::now(&clock as &dyn Clock).plus(Duration::from_hours(1));
+        let expires_at = Timestamp::wall(&clock).plus(Duration::from_hours(1));
         let forget_at = expires_at.plus(Duration::from_hours(1));
         let rows = 3 * i64::try_from(PRUNE_ROWS).unwrap();
         let connection = core.writer().take(core).unwrap();
@@ -168,10 +237,10 @@ mod tests {
         };
         walk();
         assert_eq!((count(receipts), count(all)), (rows, rows));
-        clock.advance(Duration::from_hours(1));
+        clock.advance(Duration::from_hours(1) + MARGIN);
         walk();
         assert_eq!((count(receipts), count(all)), (0, rows));
-        clock.advance(Duration::from_hours(1));
+        clock.advance(Duration::from_hours(1) + MARGIN);
         walk();
         assert_eq!((count(receipts), count(all)), (0, 0));
     }

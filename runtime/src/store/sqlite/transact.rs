@@ -16,8 +16,8 @@ use crate::{
         StoreError,
         sqlite::{
             Core,
-            call::{is_lost, restricted, tidy, unreadable},
-            own::Own,
+            call::{forget_changes, is_lost, restricted, tidy, unreadable},
+            exclusive::{self, Failed, Terms},
             ticket::{Answer, Ticket},
             writer::{Memo, Writer},
         },
@@ -40,10 +40,11 @@ pub enum TransactError<E> {
     Busy,
     /// The budget ended while the closure ran; what it wrote is rolled back.
     DeadlineExceeded,
-    /// The database failed; nothing was written.
+    /// The database failed; nothing was written, and nothing will be.
     Storage(StoreError),
-    /// The database failed at the commit; look at the application's own tables to learn
-    /// whether it happened.
+    /// The database failed at the commit, and so did every way to learn whether it happened.
+    /// What the application's own tables show may change once more, when the disk works
+    /// again: look at them then.
     Unknown(StoreError),
 }
 
@@ -86,11 +87,32 @@ pub(super) fn run<T, E>(
     work: impl FnOnce(&Transaction) -> Result<T, E>,
 ) -> Result<T, TransactError<E>> {
     let transaction = writer.take(core).map_err(TransactError::Storage)?;
-    let outcome = inside(core, &mut writer.memo, &transaction, ticket, work);
+    transaction.guard().begin();
+    let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
+    let terms = Terms {
+        synced: false,
+        is_there: None,
+    };
+    let outcome = exclusive::run(
+        core,
+        &mut writer.memo,
+        &transaction,
+        Some(ticket),
+        waits,
+        &terms,
+        |memo, transaction| inside(core, memo, transaction, ticket, work),
+    );
     writer.put(core, transaction);
-    outcome
+    outcome.map_err(|failed| match failed {
+        Failed::Busy => TransactError::Busy,
+        Failed::Late => TransactError::DeadlineExceeded,
+        Failed::Refused(error) => error,
+        Failed::Nothing(error) => TransactError::Storage(error),
+        Failed::Unknown(error) => TransactError::Unknown(error),
+    })
 }
 
+/// What the open transaction gets of `work`, and why it can't be committed.
 fn inside<T, E>(
     core: &Core,
     memo: &mut Memo,
@@ -98,14 +120,7 @@ fn inside<T, E>(
     ticket: &Ticket,
     work: impl FnOnce(&Transaction) -> Result<T, E>,
 ) -> Result<T, TransactError<E>> {
-    let storage = |error| TransactError::Storage(unreadable(error));
-    transaction.guard().begin();
-    let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
-    if !transaction.lock(waits).map_err(storage)? || !ticket.begin() {
-        return Err(TransactError::Busy);
-    }
-    memo.confirm_locked(core, transaction)
-        .map_err(TransactError::Storage)?;
+    forget_changes(transaction).map_err(|error| TransactError::Storage(unreadable(error)))?;
     let outcome = restricted(transaction, ticket.deadline, || work(transaction));
     let left_behind = tidy(memo, transaction);
     if ticket.deadline <= core.clock.monotonic() {
@@ -126,18 +141,7 @@ fn inside<T, E>(
         )));
     }
     left_behind?;
-    if !ticket.seal() {
-        return Err(TransactError::DeadlineExceeded);
-    }
-    core.check_files().map_err(TransactError::Storage)?;
-    match transaction.command(Own::Commit) {
-        Ok(()) => core
-            .check_files()
-            .map(|()| value)
-            .map_err(TransactError::Unknown),
-        Err(error) if transaction.is_autocommit() => Err(TransactError::Unknown(unreadable(error))),
-        Err(error) => Err(storage(error)),
-    }
+    Ok(value)
 }
 
 impl<E> From<Executed> for TransactError<E> {

@@ -276,3 +276,125 @@ impl fmt::Debug for Watch {
         f.debug_struct("Watch").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{Failure, SqliteStore};
+
+    fn open(path: &Path) -> SqliteStore {
+        SqliteStore::options()
+            .background_pruning(false)
+            .open(path)
+            .unwrap()
+    }
+
+    fn write(store: &SqliteStore, sql: &'static str) {
+        store
+            .transact_blocking(move |tx| tx.execute_batch(sql))
+            .unwrap();
+    }
+
+    #[test]
+    fn what_is_remembered_holds_until_somebody_else_commits() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("db");
+        let store = open(&path);
+        write(&store, "CREATE TABLE notes (body)");
+        let believed = || store.owner.core.watch.believed();
+        let first = believed().expect("nobody else has committed");
+        let own = Connection::open(&path).unwrap();
+        for harmless in [
+            "SELECT count(*) FROM notes",
+            "BEGIN IMMEDIATE; INSERT INTO notes VALUES (1); ROLLBACK",
+            "PRAGMA wal_checkpoint(PASSIVE)",
+            "UPDATE notes SET body = 2 WHERE 0",
+        ] {
+            own.execute_batch(harmless).unwrap();
+            assert_eq!(believed(), Some(first), "{harmless}");
+        }
+        for _ in 0..3 {
+            write(&store, "INSERT INTO notes VALUES ('own')");
+            assert_eq!(believed(), Some(first));
+        }
+        let mut before = first;
+        for foreign in [
+            "INSERT INTO notes VALUES ('foreign')",
+            "DELETE FROM notes",
+            "CREATE TABLE letters (body)",
+            "VACUUM",
+        ] {
+            own.execute_batch(foreign).unwrap();
+            assert_eq!(believed(), None, "{foreign}");
+            // Our next transaction compares, and from then on it is our own again.
+            write(&store, "INSERT INTO notes VALUES ('own')");
+            let now = believed().unwrap();
+            assert!(before < now, "{foreign}");
+            before = now;
+        }
+        // A second store of this process is somebody else too.
+        write(&open(&path), "INSERT INTO notes VALUES ('second')");
+        assert_eq!(believed(), None);
+    }
+
+    #[test]
+    fn a_transaction_that_only_reads_finds_what_others_did() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("db");
+        let store = open(&path);
+        write(&store, "CREATE TABLE notes (body)");
+        let watch = &store.owner.core.watch;
+        let first = watch.believed().unwrap();
+        assert_eq!(watch.generation(watch.before()), first);
+        let own = Connection::open(&path).unwrap();
+        own.execute_batch("INSERT INTO notes VALUES (1)").unwrap();
+        let before = watch.before();
+        let second = watch.generation(before);
+        assert!(first < second);
+        // Nothing came between, so it is what was seen.
+        assert_eq!(watch.believed(), Some(second));
+        let before = watch.before();
+        own.execute_batch("INSERT INTO notes VALUES (2)").unwrap();
+        assert!(second < watch.generation(before));
+        assert_eq!(watch.believed(), None, "the snapshot may be either");
+    }
+
+    #[test]
+    fn a_header_that_is_half_written_is_none() {
+        let mut region: Vec<AtomicU64> = (1..=12).map(|_| AtomicU64::new(7)).collect();
+        let index = Index::unmapped();
+        assert_eq!(index.header(), None);
+        // SAFETY: the region outlives its use here.
+        unsafe { index.map(region.as_mut_ptr().cast()) };
+        assert_eq!(index.header(), Some([7; WORDS]));
+        for word in [0, 5, 6, 11] {
+            region[word].store(8, Ordering::Relaxed);
+            assert_eq!(index.header(), None, "{word}");
+            region[word].store(7, Ordering::Relaxed);
+        }
+        index.unmap();
+        assert_eq!(index.header(), None);
+    }
+
+    #[test]
+    fn where_nothing_can_be_seen_nothing_is_believed() {
+        let watch = Watch::blind();
+        assert_eq!(watch.believed(), None);
+        let one = watch.generation(Before::Locked);
+        assert_ne!(watch.generation(Before::Locked), one);
+        assert_ne!(watch.generation(watch.before()), one);
+    }
+
+    #[test]
+    fn a_store_in_memory_has_nobody_else_to_watch() {
+        let store = SqliteStore::in_memory().unwrap();
+        let believed = store.owner.core.watch.believed();
+        assert!(believed.is_some());
+        store.transact_blocking(|_| Ok::<_, Failure>(())).unwrap();
+        assert_eq!(store.owner.core.watch.believed(), believed);
+    }
+}

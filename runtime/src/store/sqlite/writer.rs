@@ -98,15 +98,17 @@ impl Writer {
             // What was in memory is gone with its connection.
             None if core.opener.path.is_none() => Err(StoreError::new(
                 "the store in memory has lost its connection; open a new one",
-            )),
+            )
+            .before_look_up()),
             None => {
                 // What is at the path now may be another database, or none.
-                core.check_files()?;
+                core.check_files().map_err(StoreError::before_look_up)?;
                 self.reopen(core).map_err(|error| {
                     StoreError::new(
                         "the database can't be opened again after a failure; check its disk",
                     )
                     .retryable()
+                    .before_look_up()
                     .caused_by(error)
                 })
             }

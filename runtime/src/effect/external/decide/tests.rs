@@ -60,11 +60,12 @@ impl World {
         Self {
             terms,
             record: Record {
+                era: 0,
                 operation_id: OperationId::generate(),
                 scope: Arc::from("[]"),
                 tool: Arc::from("send"),
                 version: 1,
-                fingerprint: Fingerprint::of(b"{}"),
+                fingerprint: Fingerprint::of_bytes(b"{}"),
                 operation: Operation::accepted(Origin::Call),
                 request: Some("{}".into()),
                 provider_key: Some("k".into()),

@@ -9,7 +9,15 @@ use proptest::{
     test_runner::TestRunner,
 };
 
-use super::*;
+use super::{exact::Exact, *};
+
+fn zero() -> Exact {
+    Exact("0.0".into())
+}
+
+fn beyond() -> Exact {
+    Exact("9007199254740993".into())
+}
 
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 struct Typed {
@@ -18,8 +26,12 @@ struct Typed {
     count: u64,
     #[serde(default)]
     delta: i64,
-    #[serde(default)]
-    ratio: f64,
+    #[serde(default = "zero")]
+    #[schemars(with = "f64")]
+    ratio: Exact,
+    amount: Option<Exact>,
+    #[serde(default = "beyond")]
+    price: Exact,
     #[serde(default)]
     tags: BTreeSet<String>,
     #[serde(default)]
@@ -43,8 +55,9 @@ enum Kind {
         y: Option<String>,
     },
     B {
-        #[serde(default)]
-        x: f64,
+        #[serde(default = "zero")]
+        #[schemars(with = "f64")]
+        x: Exact,
     },
 }
 
@@ -114,9 +127,9 @@ fn members() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     ];
     let all = (
         text().prop_map(|text| quoted(&text)),
-        number(),
-        number(),
-        number(),
+        number().boxed(),
+        number().boxed(),
+        (number(), number(), number()).boxed(),
         btree_set(text(), 0..3)
             .prop_map(|tags| tags.into_iter().collect::<Vec<_>>())
             .prop_shuffle()
@@ -137,16 +150,18 @@ fn members() -> impl Strategy<Value = Vec<(&'static str, String)>> {
             Just("5.0".to_owned()),
             number()
         ],
-        kind,
-        json().prop_map(|any| any.to_string()),
+        kind.boxed(),
+        json().prop_map(|any| any.to_string()).boxed(),
     );
     let names = [
-        "count", "delta", "ratio", "tags", "items", "labels", "note", "limit", "kind", "any",
+        "count", "delta", "ratio", "amount", "price", "tags", "items", "labels", "note", "limit",
+        "kind", "any",
     ];
     (all, subsequence(names.to_vec(), 0..=names.len())).prop_map(move |(all, given)| {
-        let (text, count, delta, ratio, tags, items, labels, note, limit, kind, any) = all;
+        let (text, count, delta, reals, tags, items, labels, note, limit, kind, any) = all;
+        let (ratio, amount, price) = reals;
         let values = [
-            count, delta, ratio, tags, items, labels, note, limit, kind, any,
+            count, delta, ratio, amount, price, tags, items, labels, note, limit, kind, any,
         ];
         let optional = names
             .into_iter()
@@ -165,9 +180,9 @@ fn object(members: &[(&str, String)]) -> String {
 }
 
 fn untyped_form(value: &Value) -> Vec<u8> {
-    let mut form = Vec::new();
+    let mut form = Form::default();
     canonical::write(&node::UNTYPED, value, &mut form);
-    form
+    form.bytes
 }
 
 thread_local! {
@@ -215,7 +230,10 @@ proptest! {
         if let (Some((left, one)), Some((right, other))) =
             (prepare(&object(&left)), prepare(&object(&right)))
         {
-            prop_assert_eq!(left == right, one == other, "{:?} {:?}", left, right);
+            let same = one.as_bytes() == other.as_bytes();
+            prop_assert_eq!(left == right, same, "{:?} {:?}", left, right);
+            // What is stored is of no other request, whatever the first format may have meant.
+            prop_assert_eq!(left == right, one.is_of(&other), "{:?} {:?}", left, right);
         }
     }
 
@@ -224,7 +242,8 @@ proptest! {
         (given, shuffled) in members().prop_flat_map(|given| {
             let mut full = given.clone();
             let defaults = [
-                ("count", "0.0"), ("delta", "0"), ("ratio", "0e5"), ("tags", "[]"),
+                ("count", "0.0"), ("delta", "0"), ("ratio", "0e5"), ("amount", "null"),
+                ("price", "9007199254740993"), ("tags", "[]"),
                 ("items", "[]"), ("labels", "{}"), ("note", "null"), ("limit", "5"),
                 ("kind", "null"), ("any", "null"),
             ];
@@ -237,7 +256,11 @@ proptest! {
         }),
     ) {
         let (given, shuffled) = (prepare(&object(&given)), prepare(&object(&shuffled)));
-        prop_assert_eq!(given, shuffled);
+        prop_assert_eq!(given.is_some(), shuffled.is_some());
+        if let (Some((given, one)), Some((shuffled, other))) = (given, shuffled) {
+            prop_assert_eq!(given, shuffled);
+            prop_assert_eq!(one.as_bytes(), other.as_bytes());
+        }
     }
 
     #[test]

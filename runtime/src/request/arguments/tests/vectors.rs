@@ -96,7 +96,7 @@ fn cases() -> Cases {
     serde_json::from_str(CASES).unwrap()
 }
 
-fn hex(fingerprint: Fingerprint) -> String {
+pub(super) fn hex(fingerprint: Fingerprint) -> String {
     fingerprint
         .as_bytes()
         .iter()
