@@ -127,7 +127,8 @@ impl Coverage {
     pub fn rarer_than(&self, enough: u64, wanted: &[&str]) -> Vec<String> {
         let count = |name: &str| self.counts.get(name).copied().unwrap_or(0);
         let rare = wanted.iter().filter(|name| count(name) < enough);
-        rare.map(|name| format!("{name} ({})", count(name))).collect()
+        rare.map(|name| format!("{name} ({})", count(name)))
+            .collect()
     }
 }
 

@@ -107,11 +107,13 @@ pub fn shrink(mut steps: Vec<(usize, Step)>, first: &Broken) -> (Vec<(usize, Ste
     (steps, said)
 }
 
-
 /// The steps of a life, with their numbers.
 #[must_use]
 pub fn life(seed: u64, life: u64) -> Vec<(usize, Step)> {
-    step::life(seed, life, LIFE).into_iter().enumerate().collect()
+    step::life(seed, life, LIFE)
+        .into_iter()
+        .enumerate()
+        .collect()
 }
 
 /// Keeps the panics quiet that steps ask for.

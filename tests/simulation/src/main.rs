@@ -38,7 +38,11 @@ fn options() -> Result<Options, String> {
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(HELP)?;
-        let number = || value.parse::<u64>().map_err(|_| format!("{name} takes a number"));
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{name} takes a number"))
+        };
         match name.as_str() {
             "--seed" => options.seed = number()?,
             "--steps" => options.steps = number()?,
@@ -76,10 +80,19 @@ fn simulate(options: &Options) -> Result<(), String> {
     for number in lives {
         let is_wanted = |(number, step): &(usize, Step)| {
             let text = format!("{step:?}");
-            options.keep.as_ref().is_none_or(|keep| keep.contains(number))
-                && !options.without.iter().any(|unwanted| text.contains(unwanted.as_str()))
+            options
+                .keep
+                .as_ref()
+                .is_none_or(|keep| keep.contains(number))
+                && !options
+                    .without
+                    .iter()
+                    .any(|unwanted| text.contains(unwanted.as_str()))
         };
-        let steps: Vec<_> = life(options.seed, number).into_iter().filter(is_wanted).collect();
+        let steps: Vec<_> = life(options.seed, number)
+            .into_iter()
+            .filter(is_wanted)
+            .collect();
         if let Some(broken) = run(&steps, &mut coverage) {
             eprintln!("life {number}, step {}: {}", broken.step, broken.what);
             return Err(tell(options.seed, number, steps, &broken));
@@ -88,20 +101,39 @@ fn simulate(options: &Options) -> Result<(), String> {
     for (name, count) in coverage.counts() {
         println!("{count:8} {name}");
     }
-    println!("{} looks at all there is; {:.1?}", coverage.audits, began.elapsed());
+    println!(
+        "{} looks at all there is; {:.1?}",
+        coverage.audits,
+        began.elapsed()
+    );
     let rare = coverage.rarer_than(options.enough, WANTED);
     if rare.is_empty() {
         return Ok(());
     }
-    Err(format!("these occurred fewer than {} times: {}", options.enough, rare.join("; ")))
+    Err(format!(
+        "these occurred fewer than {} times: {}",
+        options.enough,
+        rare.join("; ")
+    ))
 }
 
 /// What is left of a life that fails, and how to repeat it.
-fn tell(seed: u64, life: u64, steps: Vec<(usize, Step)>, broken: &idempotent_tool_simulation::Broken) -> String {
+fn tell(
+    seed: u64,
+    life: u64,
+    steps: Vec<(usize, Step)>,
+    broken: &idempotent_tool_simulation::Broken,
+) -> String {
     let (steps, said) = shrink(steps, broken);
     let mut told = format!("\nshrunk to {} steps: {said}\n\n", steps.len());
-    let lines: Vec<_> = steps.iter().map(|(number, step)| format!("{number:4} {step:?}")).collect();
+    let lines: Vec<_> = steps
+        .iter()
+        .map(|(number, step)| format!("{number:4} {step:?}"))
+        .collect();
     told.push_str(&lines.join("\n"));
     let kept: Vec<_> = steps.iter().map(|(number, _)| number.to_string()).collect();
-    told + &format!("\ntests/simulate --seed {seed} --life {life} --keep {}", kept.join(","))
+    told + &format!(
+        "\ntests/simulate --seed {seed} --life {life} --keep {}",
+        kept.join(",")
+    )
 }

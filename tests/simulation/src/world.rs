@@ -1083,9 +1083,7 @@ fn has_ledger(connection: &Connection) -> Outcome<bool> {
 }
 
 fn row_of(operation: Option<Vec<u8>>) -> Row {
-    let operation = operation.map(|bytes| {
-        format!("op_{}", hex(&bytes))
-    });
+    let operation = operation.map(|bytes| format!("op_{}", hex(&bytes)));
     Row {
         is_tombstone: operation.is_none(),
         operation,
@@ -1104,7 +1102,9 @@ fn key_text(value: rusqlite::types::ValueRef<'_>) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    bytes
+        .iter()
+        .fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 fn uuid_bytes(key: &str) -> Option<Vec<u8>> {

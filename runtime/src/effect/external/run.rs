@@ -598,7 +598,10 @@ impl Outcome {
 fn random(now: Duration) -> u64 {
     if cfg!(feature = "failpoints") {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        return now.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = now.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        return mixed ^ (mixed >> 31);
     }
     let (high, low) = Uuid::new_v4().as_u64_pair();
     high ^ low
