@@ -41,7 +41,6 @@ mod recoverers;
 mod reliability;
 mod results;
 mod schedules;
-mod simulation;
 mod store;
 mod tags;
 mod time;

@@ -116,10 +116,7 @@ pub(super) struct Located {
 }
 
 /// Where a tool's receipts are, and whether its contract is to be recorded.
-pub(super) fn locate(
-    transaction: &Transaction,
-    contract: &Registered,
-) -> Result<Located, Refused> {
+pub(super) fn locate(transaction: &Transaction, contract: &Registered) -> Result<Located, Refused> {
     let found = find(transaction, contract)?;
     Ok(Located {
         is_covered: matches!(found, Found::Covered(_)),

@@ -18,5 +18,9 @@ fn every_answer_of_a_ledgers_life_is_one_that_the_promises_allow() {
             );
         }
     }
-    assert!(coverage.rarer_than(1, &["answer: replayed", "step: crash", "step: batch"]).is_empty());
+    assert!(
+        coverage
+            .rarer_than(1, &["answer: replayed", "step: crash", "step: batch"])
+            .is_empty()
+    );
 }
