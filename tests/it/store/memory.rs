@@ -193,6 +193,28 @@ fn a_receipt_that_an_operator_has_deleted_is_not_replayed() {
     }
 }
 
+/// Our own next commit makes the log ours again, and what was remembered before it stays
+/// forgotten.
+#[test]
+fn what_others_took_away_is_not_believed_again_after_our_own_commit() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger.store).unwrap();
+    let names: Vec<String> = (0..8).map(|number| number.to_string()).collect();
+    for name in &names {
+        assert_succeeded(&write(&tools, "ada", name), false);
+        assert_succeeded(&write(&tools, "ada", name), true);
+    }
+    let own = Connection::open(ledger.path()).unwrap();
+    own.execute_batch("DELETE FROM idempotent_receipts; DELETE FROM notes")
+        .unwrap();
+    assert_succeeded(&write(&tools, "bob", "new"), false);
+    for name in &names {
+        assert_succeeded(&write(&tools, "ada", name), false);
+        assert_succeeded(&write(&tools, "ada", name), true);
+    }
+    assert_eq!(ledger.rows(), (9, 9));
+}
+
 /// The deletion that gave the next new caller another's results is refused.
 #[test]
 fn a_scope_can_not_be_deleted_under_its_receipts() {

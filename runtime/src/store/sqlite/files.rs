@@ -27,9 +27,13 @@ mod places {
 
     use rusqlite::Connection;
 
-    /// How long a folder must have been left alone for its times to show the next change:
-    /// file systems keep them to two seconds at worst.
+    /// How long a folder must have been left alone for its times to show the next change,
+    /// where they are kept to two seconds at worst.
     const SETTLED: Duration = Duration::from_secs(3);
+
+    /// The same where they are finer than a millisecond: then they go by the system's ticks,
+    /// of ten milliseconds at most.
+    const SETTLED_IF_FINE: Duration = Duration::from_millis(100);
 
     /// The files, and what they were when the store was opened.
     #[derive(Debug)]
@@ -115,9 +119,19 @@ mod places {
             let Ok(now) = now.duration_since(SystemTime::UNIX_EPOCH) else {
                 return false;
             };
-            let latest = self.modified.max(self.changed).0;
-            u64::try_from(latest)
-                .is_ok_and(|latest| Duration::from_secs(latest).saturating_add(SETTLED) < now)
+            let (latest, nanoseconds) = self.modified.max(self.changed);
+            let settled = if nanoseconds % 1_000_000 == 0 {
+                SETTLED
+            } else {
+                SETTLED_IF_FINE
+            };
+            let (Ok(seconds), Ok(nanoseconds)) =
+                (u64::try_from(latest), u32::try_from(nanoseconds))
+            else {
+                return false;
+            };
+            let latest = Duration::new(seconds, nanoseconds);
+            latest.saturating_add(settled) < now
         }
     }
 
@@ -127,6 +141,31 @@ mod places {
 
     fn identity(metadata: &Metadata) -> Identity {
         (metadata.dev(), metadata.ino())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_folder_that_was_just_changed_is_not_relied_upon() {
+            let changed_at = |seconds, nanoseconds| Folder {
+                identity: (1, 2),
+                modified: (1, 0),
+                changed: (seconds, nanoseconds),
+            };
+            let at = |milliseconds| SystemTime::UNIX_EPOCH + Duration::from_millis(milliseconds);
+            for (folder, unsettled, settled) in [
+                (changed_at(10, 0), 13_000, 13_001),
+                (changed_at(10, 4_000_000), 13_004, 13_005),
+                (changed_at(10, 1), 10_100, 10_101),
+            ] {
+                assert!(!folder.has_settled(at(unsettled)), "{folder:?}");
+                assert!(folder.has_settled(at(settled)), "{folder:?}");
+            }
+            // Of a clock that has gone back, nothing is concluded.
+            assert!(!changed_at(10, 1).has_settled(at(9_000)));
+        }
     }
 }
 
