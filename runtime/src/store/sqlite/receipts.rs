@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -23,7 +22,6 @@ const LARGEST_RESULT: usize = 512;
 /// proves nothing. A hit is the receipt, as long as the generation holds that it was read or
 /// committed in: it does not change before its retention ends.
 pub(super) struct Receipts {
-    hasher: RandomState,
     groups: Box<[Mutex<Group>]>,
 }
 
@@ -40,7 +38,6 @@ struct Entry {
 impl Receipts {
     pub(super) fn new() -> Self {
         Self {
-            hasher: RandomState::new(),
             groups: (0..GROUPS).map(|_| Mutex::default()).collect(),
         }
     }
@@ -85,7 +82,7 @@ impl Receipts {
     }
 
     fn group(&self, identity: &Identity) -> Option<MutexGuard<'_, Group>> {
-        let group = self.hasher.hash_one(identity) % GROUPS as u64;
+        let group = identity.hash() % GROUPS as u64;
         let group = self.groups.get(usize::try_from(group).ok()?)?;
         Some(group.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -106,18 +103,15 @@ mod tests {
     use super::*;
     use crate::{
         operation::id::OperationId,
-        request::{arguments::fingerprint::Fingerprint, key::IdempotencyKey},
+        request::{arguments::fingerprint::Fingerprint, key::IdempotencyKey, scope::Scope},
     };
 
     const NOON: Timestamp = Timestamp(43_200_000);
 
     fn identity(key: usize) -> Identity {
         let key = IdempotencyKey::new(format!("key-{key}")).unwrap();
-        Identity {
-            scope: Arc::from("scope"),
-            tool: Arc::from("tool"),
-            key,
-        }
+        let scope = Scope::builder().account("acme").build().unwrap();
+        Identity::new(&scope, &Arc::from("tool"), key)
     }
 
     fn receipt() -> Receipt {
@@ -134,7 +128,7 @@ mod tests {
     fn a_group_keeps_its_latest_receipts_each_once() {
         let receipts = Receipts::new();
         let first = identity(0);
-        let group = |identity: &Identity| receipts.hasher.hash_one(identity) % GROUPS as u64;
+        let group = |identity: &Identity| identity.hash() % GROUPS as u64;
         let together: Vec<_> = (0..)
             .map(identity)
             .filter(|other| group(other) == group(&first))

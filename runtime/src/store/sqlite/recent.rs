@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    hash::{BuildHasher, RandomState},
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -14,14 +13,12 @@ const PLACES: usize = 8_192;
 /// A table of hashes, filled after a commit. A later identity takes an earlier one's
 /// place, so a miss proves nothing; nor does a hit, since hashes collide.
 pub(super) struct Recent {
-    hasher: RandomState,
     places: Box<[AtomicU64]>,
 }
 
 impl Recent {
     pub(super) fn new() -> Self {
         Self {
-            hasher: RandomState::new(),
             places: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -39,7 +36,7 @@ impl Recent {
     }
 
     fn locate(&self, identity: &Identity) -> (u64, Option<&AtomicU64>) {
-        let hash = self.hasher.hash_one(identity).max(1);
+        let hash = identity.hash().max(1);
         let place = usize::try_from(hash % PLACES as u64).ok();
         (hash, place.and_then(|place| self.places.get(place)))
     }
