@@ -205,6 +205,7 @@ fn a_connection_that_can_not_be_rolled_back_is_opened_anew() {
     for _ in 0..20 {
         let faulty = Faulty::new();
         // To begin, to write, to roll back.
+        faulty.failpoints.count_all();
         faulty.failpoints.arm(Failpoint::Io, 3);
         let refused = faulty.store.transact_blocking(|tx| {
             tx.execute("INSERT INTO notes (scope, body) VALUES ('', '')", ())?;

@@ -12,6 +12,8 @@ use crate::{
 pub struct Coverage {
     counts: BTreeMap<String, u64>,
     pub audits: u64,
+    /// A fault has happened since this was last looked at.
+    pub disturbed: bool,
 }
 
 impl Coverage {
@@ -76,6 +78,7 @@ impl Coverage {
     }
 
     pub fn fault(&mut self, fault: Option<Fault>, all: u64, commits: u64) {
+        self.disturbed |= 0 < all;
         let Some(fault) = fault else {
             return;
         };

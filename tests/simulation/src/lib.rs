@@ -76,13 +76,10 @@ pub fn run(steps: &[(usize, Step)], coverage: &mut Coverage) -> Option<Broken> {
 
 /// Takes steps away as long as it fails in the same way.
 pub fn shrink(mut steps: Vec<(usize, Step)>, first: &Broken) -> (Vec<(usize, Step)>, String) {
+    // What follows the first number or name differs from one run to the next.
     let alike = |what: &str| {
-        what.lines()
-            .next()
-            .unwrap_or_default()
-            .chars()
-            .take(40)
-            .collect::<String>()
+        let end = what.find(|letter: char| letter.is_ascii_digit() || "{[".contains(letter));
+        what[..end.unwrap_or(what.len()).min(40)].to_owned()
     };
     let wanted = alike(&first.what);
     let mut said = first.what.clone();

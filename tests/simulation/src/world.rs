@@ -218,7 +218,8 @@ impl World {
         if done && (is_telling || number.is_multiple_of(8)) {
             self.audit()?;
         }
-        self.outside(false)
+        let disturbed = std::mem::take(&mut self.coverage.disturbed);
+        self.outside(disturbed)
     }
 
     fn tell_time(&mut self) {
@@ -241,6 +242,7 @@ impl World {
             .map_err(text)?;
         let clock = SimClock::new(self.time.clone());
         let failpoints = Failpoints::new();
+        failpoints.count_all();
         let store = SqliteStore::options()
             .clock(clock.clone())
             .failpoints(failpoints.clone())

@@ -480,10 +480,13 @@ impl Run {
         let until = self.monotonic().saturating_add(pause);
         let clock = self.executor.clock();
         let cancelled = &mut self.registration.cancelled;
+        // One that is known already shortens no later rest: the provider would be asked
+        // without a pause until the budget is spent.
+        let is_news = !*cancelled.borrow();
         tokio::select! {
             () = clock.reached(until) => (),
             // Their senders live as long as the executor.
-            _ = cancelled.wait_for(|cancelled| *cancelled) => (),
+            _ = cancelled.wait_for(|cancelled| *cancelled), if is_news => (),
             _ = self.stopping.wait_for(|stopping| *stopping) => (),
         }
     }

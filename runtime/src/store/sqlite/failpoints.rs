@@ -60,6 +60,8 @@ pub struct Failpoints(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     counting: AtomicBool,
+    /// The application's own transactions and pruning count as calls do.
+    counts_all: AtomicBool,
     statements: AtomicU64,
     requests: AtomicU64,
     commits: AtomicU64,
@@ -126,6 +128,16 @@ impl Failpoints {
         self.0.at_commits.store(true, Ordering::SeqCst);
         self.0.left.store(times, Ordering::SeqCst);
         self.0.at.store(number, Ordering::SeqCst);
+    }
+
+    /// From now on the application's own transactions and pruning, run where nobody else
+    /// waits, count as well.
+    pub fn count_all(&self) {
+        self.0.counts_all.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn counts_all(&self) -> bool {
+        self.0.counts_all.load(Ordering::SeqCst)
     }
 
     /// How often the armed failure of a request has happened.

@@ -210,7 +210,7 @@ impl Owner {
         match core.free_writer() {
             Some(mut writer) => {
                 #[cfg(feature = "failpoints")]
-                let _counting = core.count_statements();
+                let _counting = core.count_other_work();
                 job.run(core, &mut writer);
             }
             None => core.queue.push(Job::Alone(job)),
