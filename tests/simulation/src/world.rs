@@ -706,7 +706,7 @@ impl World {
                 let _ = error; // It may be recorded all the same.
                 self.oracle.found(&id, told);
             }
-            Err(ResolveError::MovedOn) if state != "outcome_unknown" => (),
+            Err(ResolveError::MovedOn | ResolveError::NotFound) if state != "outcome_unknown" => (),
             Err(error) => return Err(format!("{state} can't be settled: {error}\n  {id:?}")),
         }
         Ok(true)

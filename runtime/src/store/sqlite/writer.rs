@@ -368,7 +368,7 @@ pub(super) fn pause(attempt: u32) {
 /// Reads `operation_id, version, fingerprint, expires_at, result`.
 pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, StoreError>> {
     let Some(operation_id) = row.get::<_, Option<[u8; 16]>>(0)? else {
-        return Ok(Ok(Stored::Tombstone));
+        return Ok(Ok(Stored::Tombstone(row.get(1)?)));
     };
     let fingerprint = match Fingerprint::from_stored(row.get_ref(2)?.as_blob()?) {
         Ok(fingerprint) => fingerprint,
