@@ -12,6 +12,8 @@ use crate::{
 pub struct Coverage {
     counts: BTreeMap<String, u64>,
     pub audits: u64,
+    /// How many steps found something to do.
+    pub steps: u64,
     /// A fault has happened since this was last looked at.
     pub disturbed: bool,
 }
@@ -22,6 +24,7 @@ impl Coverage {
     }
 
     pub fn step(&mut self, step: &Step) {
+        self.steps += 1;
         let name = match step {
             Step::Open { kind, .. } => {
                 self.add(format!("step: open {:?}", KINDS[*kind]), 1);
@@ -118,6 +121,7 @@ impl Coverage {
             self.add(name, count);
         }
         self.audits += other.audits;
+        self.steps += other.steps;
     }
 
     pub fn counts(&self) -> impl Iterator<Item = (&str, u64)> {

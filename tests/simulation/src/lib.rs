@@ -25,7 +25,7 @@ use world::World;
 pub const OPEN: Open = Open {
     late_success: false,
     own_authorizer: false,
-    exact_numbers: true,
+    exact_numbers: false,
     accepted_stays: false,
     guidance: false,
     provider_key: false,

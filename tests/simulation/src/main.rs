@@ -3,7 +3,7 @@
 use std::{process::ExitCode, time::Instant};
 
 use idempotent_tool_simulation::{
-    Coverage, LIFE, Step, coverage::WANTED, expect_planned_panics, life, run, shrink,
+    Coverage, Step, coverage::WANTED, expect_planned_panics, life, run, shrink,
 };
 
 const HELP: &str = "\
@@ -11,7 +11,7 @@ simulation [--seed N] [--steps N] [--enough N]
 simulation --seed N --life N [--keep N,N,…]
 
   --seed N       the seed of all that is drawn, 1 if not given
-  --steps N      how many steps, 100000 if not given
+  --steps N      how many steps that find something to do, 100000 if not given
   --enough N     fails unless each kind of step and of fault occurred as often
   --life N       one life of the seed alone
   --keep N,N,…   its steps with these numbers alone, as a failure prints them
@@ -75,9 +75,12 @@ fn simulate(options: &Options) -> Result<(), String> {
     let mut coverage = Coverage::default();
     let lives = match options.life {
         Some(life) => life..life + 1,
-        None => 0..options.steps.div_ceil(LIFE as u64),
+        None => 0..u64::MAX,
     };
     for number in lives {
+        if options.life.is_none() && options.steps <= coverage.steps {
+            break;
+        }
         let is_wanted = |(number, step): &(usize, Step)| {
             let text = format!("{step:?}");
             options
@@ -102,7 +105,8 @@ fn simulate(options: &Options) -> Result<(), String> {
         println!("{count:8} {name}");
     }
     println!(
-        "{} looks at all there is; {:.1?}",
+        "{} steps, {} looks at all there is; {:.1?}",
+        coverage.steps,
         coverage.audits,
         began.elapsed()
     );

@@ -456,8 +456,8 @@ fn step(random: &mut Random, so_far: u64) -> Step {
             milliseconds: match random.below(24) {
                 0..10 => random.below(2_000),
                 10..17 => random.below(120_000),
-                17..22 => random.below(2 * HOUR),
-                22 => random.below(2 * DAY),
+                17..21 => random.below(2 * HOUR),
+                21 => random.below(2 * DAY),
                 _ => random.below(10 * DAY),
             },
         },

@@ -706,7 +706,9 @@ impl World {
                 let _ = error; // It may be recorded all the same.
                 self.oracle.found(&id, told);
             }
-            Err(ResolveError::MovedOn | ResolveError::NotFound) if state != "outcome_unknown" => (),
+            Err(ResolveError::NotFound) if state != "outcome_unknown" => (),
+            // The worker may have asked meanwhile.
+            Err(ResolveError::MovedOn) => (),
             Err(error) => return Err(format!("{state} can't be settled: {error}\n  {id:?}")),
         }
         Ok(true)

@@ -383,7 +383,8 @@ impl Oracle {
             if external.told == Told::MayRunAgain && !self.open.cancel_failed {
                 return Err("cancelled, and the key may run again".into());
             }
-            external.stopped |= external.told != Told::MayRunAgain;
+            let is_told = !disturbed || answer.status() != "outcome_unknown";
+            external.stopped |= is_told && external.told != Told::MayRunAgain;
         }
         Ok(())
     }
