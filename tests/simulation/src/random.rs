@@ -7,9 +7,8 @@ pub struct Random(u64);
 impl Random {
     /// Two seeds give two unrelated sequences.
     pub fn new(seed: u64, life: u64) -> Self {
-        let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ life.rotate_left(32));
-        random.next();
-        random
+        let mut of_seed = Self(seed);
+        Self(of_seed.next().wrapping_add(Self(!life).next()))
     }
 
     pub fn next(&mut self) -> u64 {

@@ -380,7 +380,8 @@ impl Oracle {
             return Ok(());
         };
         if let (true, Some(external)) = (asked.cancels, &mut entry.external) {
-            if external.told == Told::MayRunAgain && !self.open.cancel_failed {
+            let may_run = answer.status() == "failed" && external.told == Told::MayRunAgain;
+            if may_run && !self.open.cancel_failed {
                 return Err("cancelled, and the key may run again".into());
             }
             let is_told = !disturbed || answer.status() != "outcome_unknown";

@@ -135,7 +135,10 @@ impl Oracle {
         self.wall += by;
         if 0 < self.processes {
             self.file.time.jump(by, self.wall);
-        } else if by < 0 {
+            return;
+        }
+        self.file.time.jump_unseen();
+        if by < 0 {
             // The provider's window can't be told any more.
             self.truth
                 .values_mut()

@@ -23,6 +23,8 @@ pub struct LedgerTime {
     unrecorded: i64,
     /// What is left if nothing was recorded since the last orderly end.
     recorded: (i64, i64),
+    /// The wall clock was set since then.
+    was_set: bool,
 }
 
 impl LedgerTime {
@@ -35,6 +37,7 @@ impl LedgerTime {
             highest_wall: wall,
             unrecorded: 0,
             recorded: (wall, wall),
+            was_set: false,
         }
     }
 
@@ -44,7 +47,8 @@ impl LedgerTime {
 
     /// True time passes while a process has the ledger open.
     pub fn pass(&mut self, by: i64, wall: i64) {
-        self.now.least += by;
+        // What is reckoned from a pair that is behind the wall clock alone may stand still.
+        self.now.least += (wall - self.highest_wall).clamp(0, by);
         self.now.most += by;
         self.highest_wall = self.highest_wall.max(wall);
     }
@@ -52,7 +56,13 @@ impl LedgerTime {
     /// The wall clock is set while a process has the ledger open.
     pub fn jump(&mut self, by: i64, wall: i64) {
         self.unrecorded += by.max(0);
+        self.was_set = true;
         self.highest_wall = self.highest_wall.max(wall);
+    }
+
+    /// It is set while none has.
+    pub fn jump_unseen(&mut self) {
+        self.was_set = true;
     }
 
     /// A process opens the ledger; `first` if none had it open.
@@ -61,7 +71,13 @@ impl LedgerTime {
         if first {
             let grows = (wall - self.highest_wall).max(0);
             let (least, at) = self.recorded;
-            self.now.least = (self.now.least + grows).min(least + (wall - at).max(0));
+            // After a jump nothing is sure to count, since others may know better.
+            let (sure, since) = if self.was_set {
+                (0, 0)
+            } else {
+                (grows, (wall - at).max(0))
+            };
+            self.now.least = (self.now.least + sure).min(least + since);
             self.now.most += grows;
             self.unrecorded = 0;
             self.highest_wall = self.highest_wall.max(wall);
@@ -72,6 +88,7 @@ impl LedgerTime {
     pub fn close(&mut self, orderly: bool) {
         if orderly {
             self.recorded = (self.now.least, self.highest_wall);
+            self.was_set = false;
         }
     }
 
@@ -79,6 +96,7 @@ impl LedgerTime {
     pub fn go_back(&mut self, older: &Self) {
         self.now.least = self.now.least.min(older.now.least);
         self.recorded = older.recorded;
+        self.was_set = true;
         self.unrecorded += (self.highest_wall - older.highest_wall).max(0);
     }
 }
