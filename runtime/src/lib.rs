@@ -98,6 +98,7 @@ mod ledger_time;
 pub mod mcp;
 mod operation;
 mod panics;
+mod reading;
 mod reply;
 mod request;
 mod store;

@@ -3,7 +3,7 @@
 pub use std::vec::Vec;
 
 pub use schemars::{self, Schema};
-pub use serde_json::{Result, Value};
+pub use serde_json::Value;
 
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
@@ -21,7 +21,15 @@ pub use crate::{
     request::authorize::AuthorizeFn,
     tool::{ArgumentDefault, Declaration, Need, State, ToolArguments},
 };
-use crate::{finite, tool};
+use crate::{
+    finite,
+    reading::{self, Unreadable},
+    request::arguments::InvalidArguments,
+    tool,
+};
+
+/// What comes of reading an argument.
+pub type Result<T> = core::result::Result<T, Unreadable>;
 
 /// What the derive of `JsonSchema` takes for granted, for crates without a prelude.
 ///
@@ -70,7 +78,7 @@ pub trait Argument: Sized {
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned> Argument for T {
     fn read(value: &Value) -> Result<Self> {
-        T::deserialize(value)
+        reading::read(value)
     }
 }
 
@@ -80,7 +88,7 @@ impl<T: DeserializeOwned> Argument for T {
 ///
 /// When the type refuses what its schema allows.
 pub fn argument<T: Argument>(arguments: &Value, name: &str) -> Result<T> {
-    T::read(arguments.get(name).unwrap_or(&Value::Null))
+    T::read(arguments.get(name).unwrap_or(&Value::Null)).map_err(|refused| refused.below(name))
 }
 
 /// Reads the argument `name`, or takes its default.
@@ -93,7 +101,8 @@ pub fn argument_or<T: Argument>(
     name: &str,
     default: impl FnOnce() -> T,
 ) -> Result<T> {
-    arguments.get(name).map_or_else(|| Ok(default()), T::read)
+    let read = |value| T::read(value).map_err(|refused| refused.below(name));
+    arguments.get(name).map_or_else(|| Ok(default()), read)
 }
 
 /// Reads the argument `name` by a function of the user's.
@@ -104,9 +113,10 @@ pub fn argument_or<T: Argument>(
 pub fn argument_with<'a, T>(
     arguments: &'a Value,
     name: &str,
-    read: impl FnOnce(&'a Value) -> Result<T>,
+    read: impl FnOnce(&'a Value) -> serde_json::Result<T>,
 ) -> Result<T> {
     read(arguments.get(name).unwrap_or(&Value::Null))
+        .map_err(|error| Unreadable::new("", &error).below(name))
 }
 
 /// The schema of the arguments as schemars writes it.
@@ -128,12 +138,12 @@ pub trait DefaultArgument {
     /// # Errors
     ///
     /// When the value cannot be written as JSON.
-    fn to_json(&self) -> Result<String>;
+    fn to_json(&self) -> serde_json::Result<String>;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Serialize> DefaultArgument for T {
-    fn to_json(&self) -> Result<String> {
+    fn to_json(&self) -> serde_json::Result<String> {
         Ok(finite::to_raw_value(self)?.get().to_owned())
     }
 }
@@ -144,10 +154,14 @@ impl<T: Serialize> DefaultArgument for T {
 ///
 /// When the value cannot be written as JSON, or what is written is read as another value,
 /// as when a member that isn't at its own default is skipped.
-pub fn default_json<T: DefaultArgument + Argument>(value: &T) -> Result<String> {
+pub fn default_json<T: DefaultArgument + Argument>(value: &T) -> serde_json::Result<String> {
     let written = value.to_json()?;
     let json: Value = serde_json::from_str(&written)?;
-    let again: Value = serde_json::from_str(&T::read(&json)?.to_json()?)?;
+    let again = T::read(&json).map_err(|refused| {
+        let refused = InvalidArguments::from(refused).text();
+        <serde_json::Error as serde::de::Error>::custom(refused)
+    })?;
+    let again: Value = serde_json::from_str(&again.to_json()?)?;
     if same_members(&json, &again) {
         return Ok(written);
     }

@@ -18,6 +18,7 @@ use crate::{
         failure::Failure,
     },
     finite::{self, Unwritable},
+    reading::{self, Unreadable},
 };
 
 /// One version of an operation: what `#[idempotent_tool]` makes of a function.
@@ -277,7 +278,7 @@ pub trait ToolArguments: Sized + 'static {
     ///
     /// When the type refuses what its schema allows.
     #[doc(hidden)]
-    fn from_json(arguments: &Value) -> serde_json::Result<Self>;
+    fn from_json(arguments: &Value) -> Result<Self, Unreadable>;
     /// The schema as schemars writes it.
     #[doc(hidden)]
     fn json_schema() -> Schema;
@@ -285,8 +286,8 @@ pub trait ToolArguments: Sized + 'static {
 
 #[diagnostic::do_not_recommend]
 impl<T: DeserializeOwned + JsonSchema + 'static> ToolArguments for T {
-    fn from_json(arguments: &Value) -> serde_json::Result<Self> {
-        T::deserialize(arguments)
+    fn from_json(arguments: &Value) -> Result<Self, Unreadable> {
+        reading::read(arguments)
     }
 
     fn json_schema() -> Schema {

@@ -33,6 +33,7 @@ mod no_answer;
 mod old_ledger;
 mod operating;
 mod outbox;
+mod own_types;
 mod pace;
 mod process;
 mod proof;

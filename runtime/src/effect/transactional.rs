@@ -12,6 +12,7 @@ use crate::{
         identity::Identity,
         stored::{Receipt, Stored},
     },
+    reading::Unreadable,
     reply::validate::ResultValidator,
     request::{
         arguments::InvalidArguments, arguments::fingerprint::Fingerprint, caller::Caller,
@@ -112,12 +113,8 @@ impl TransactionalCall {
 
 impl RunError {
     /// The arguments' own type refused them.
-    pub(crate) fn refused(_error: &serde_json::Error) -> Self {
-        // The error's text may quote the value, so only the fact is told.
-        Self::InvalidArguments(InvalidArguments::one(
-            "",
-            "the arguments fit the schema, but the tool's own type refuses them",
-        ))
+    pub(crate) fn refused(unreadable: Unreadable) -> Self {
+        Self::InvalidArguments(unreadable.into())
     }
 
     /// The result can't be written as JSON.

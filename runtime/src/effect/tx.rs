@@ -109,8 +109,9 @@ impl Tx {
             deadline: self.call.deadline,
         };
         let operation = (declaration.name, declaration.version);
-        let enqueued = outbox.prepare(by, operation, key, arguments)?;
-        crate::store::sqlite::enqueue(&self.transaction, &enqueued.new, |recorded| {
+        let mut enqueued = outbox.prepare(by, operation, key, arguments)?;
+        let unreadable = enqueued.unreadable.take();
+        crate::store::sqlite::enqueue(&self.transaction, &enqueued.new, unreadable, |recorded| {
             outbox.may_learn(by, &enqueued, recorded)
         })
     }
@@ -275,8 +276,7 @@ impl Context for Tx {
 impl SyncContext for Tx {
     fn erase<T: Handler<Context = Self>>() -> TxHandler {
         TxHandler(|tx, state, arguments| {
-            let arguments =
-                T::Arguments::from_json(arguments).map_err(|error| RunError::refused(&error))?;
+            let arguments = T::Arguments::from_json(arguments).map_err(RunError::refused)?;
             let output = T::call(tx, state, arguments).map_err(RunError::Failed)?;
             output.to_json().map_err(RunError::unwritable)
         })

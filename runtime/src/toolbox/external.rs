@@ -72,6 +72,19 @@ impl Inner {
                 retry_after: super::RETRY_AFTER_BUSY,
             });
         }
+        // Nothing that can't run is recorded. What is recorded is told whatever the type says
+        // of it today. Each attempt reads the arguments again, which costs nothing beside its request.
+        if let Err(unreadable) = tool.handler.check(&prepared.arguments) {
+            let found = self.backend.find(&identity, super::Wait::Async).await;
+            return match found.map_err(storage)? {
+                Some(stored) => {
+                    let fingerprint = Ok(prepared.fingerprint);
+                    self.recorded(group, asked, arguments, fingerprint, stored, call)
+                        .await
+                }
+                None => Err(Rejection::InvalidArguments(unreadable.into())),
+            };
+        }
         let now = executor.now();
         let operation_id = OperationId::generate();
         let new = NewOperation {

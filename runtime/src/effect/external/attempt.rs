@@ -12,7 +12,9 @@ use crate::{
         record::{Lease, Record},
         state::State as OperationState,
     },
-    request::caller::Caller,
+    panics::{Panicked, caught},
+    reading::Unreadable,
+    request::{arguments::InvalidArguments, caller::Caller},
     store::{Backend, Store},
     tool::{AsyncContext, AsyncHandler, Context, Effect, RunsOn, State, ToolArguments, ToolOutput},
 };
@@ -184,7 +186,19 @@ pub(crate) type Outcome = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Atte
 /// A handler on [`Attempt`] with its types erased.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
-pub struct AttemptHandler(pub(crate) fn(Attempt, Arc<State>, Arc<Value>) -> Outcome);
+pub struct AttemptHandler {
+    /// Reads the arguments as the tool's own type, and drops them.
+    read: fn(&Value) -> Result<(), Unreadable>,
+    pub(crate) run: fn(Attempt, Arc<State>, Arc<Value>) -> Outcome,
+}
+
+impl AttemptHandler {
+    /// Whether the tool's own type accepts the arguments, before anything is recorded.
+    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Unreadable> {
+        caught(|| (self.read)(arguments))
+            .unwrap_or_else(|Panicked| Err(Unreadable::new("", &"it failed unexpectedly")))
+    }
+}
 
 impl Context for Attempt {
     type Handler = AttemptHandler;
@@ -192,19 +206,24 @@ impl Context for Attempt {
 
 impl AsyncContext for Attempt {
     fn erase<T: AsyncHandler<Context = Self>>() -> AttemptHandler {
-        AttemptHandler(|attempt, state, arguments| {
-            Box::pin(async move {
-                let arguments = T::Arguments::from_json(&arguments).map_err(|_| {
-                    // The error's text may quote the value, so only the fact is told.
-                    AttemptError::refused(
-                        "invalid_arguments",
-                        "the arguments fit the schema, but the tool's own type refuses them",
-                    )
-                })?;
-                let output = T::call(&attempt, &state, arguments).await?;
-                output.to_json().map_err(AttemptError::unwritable_result)
-            })
-        })
+        AttemptHandler {
+            read: |arguments| T::Arguments::from_json(arguments).map(drop),
+            run: |attempt, state, arguments| {
+                Box::pin(async move {
+                    let arguments = T::Arguments::from_json(&arguments).map_err(|refused| {
+                        // They were accepted when they were recorded: the type has changed,
+                        // and may again. Its message may quote a value.
+                        AttemptError::not_applied(
+                            "invalid_arguments",
+                            "the tool's own type refuses the arguments that are recorded",
+                        )
+                        .with_source(InvalidArguments::from(refused).text())
+                    })?;
+                    let output = T::call(&attempt, &state, arguments).await?;
+                    output.to_json().map_err(AttemptError::unwritable_result)
+                })
+            },
+        }
     }
 }
 

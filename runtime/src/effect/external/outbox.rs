@@ -55,6 +55,8 @@ pub(crate) struct Enqueuer<'a> {
 /// An operation to be recorded with the handler's effect, and what was asked for.
 pub(crate) struct Enqueued {
     pub(crate) new: NewOperation,
+    /// What the tool's own type refuses; told only if nothing is recorded under the key.
+    pub(crate) unreadable: Option<Failure>,
     arguments: Map<String, Value>,
 }
 
@@ -97,7 +99,7 @@ impl Outbox {
             let paths = invalid.paths();
             Failure::new(
                 "invalid_arguments",
-                format!("the arguments don't fit the schema of `{name}:v{version}` at {paths}"),
+                format!("the arguments don't fit `{name}:v{version}` at {paths}"),
             )
             .with_source(invalid.text())
         };
@@ -126,7 +128,13 @@ impl Outbox {
             ends: Terms::of(tool).ends(now),
             tags,
         };
-        Ok(Enqueued { new, arguments })
+        let unreadable = tool.handler.check(&prepared.arguments).err();
+        let unreadable = unreadable.map(|refused| unfit(refused.into()));
+        Ok(Enqueued {
+            new,
+            unreadable,
+            arguments,
+        })
     }
 
     /// Whether who may enqueue an operation may also learn of one with the same key that is

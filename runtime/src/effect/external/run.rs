@@ -213,7 +213,7 @@ impl Run {
         ends: Duration,
     ) -> Outcome {
         let number = record.operation.attempts;
-        let handler = self.plan.tool.handler.0;
+        let handler = self.plan.tool.handler.run;
         let (state, arguments) = (
             Arc::clone(&self.executor.state),
             Arc::clone(&self.plan.arguments),

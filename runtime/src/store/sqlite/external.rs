@@ -118,10 +118,13 @@ pub(super) fn accept(
 
 /// Records what a handler enqueues, in the handler's own transaction.
 ///
-/// `may_learn` says whether the caller may be told of an operation of the recorded version.
+/// `refused` is what the tool's own type says of the arguments: it keeps them from being
+/// recorded, and says nothing of what is recorded already. `may_learn` says whether the
+/// caller may be told of an operation of the recorded version.
 pub(crate) fn enqueue(
     transaction: &Transaction,
     new: &NewOperation,
+    refused: Option<Failure>,
     may_learn: impl FnOnce(u32) -> Result<(), Failure>,
 ) -> Result<OperationId, Failure> {
     let connection = transaction.connection();
@@ -136,7 +139,10 @@ pub(crate) fn enqueue(
             register::ensure(transaction, &new.contract)
                 .map_err(|refused| refused.again().unwrap_or_else(unreadable))?;
         }
-        let found = accept(connection, new)?;
+        let found = match &refused {
+            None => accept(connection, new)?,
+            Some(_) => find(connection, &new.identity)?,
+        };
         forget_changes(transaction).map_err(unreadable)?;
         Ok(match found {
             None => Found::Nothing,
@@ -158,7 +164,7 @@ pub(crate) fn enqueue(
     ffi::set_last_insert(connection, rowid);
     let tool = &new.identity.tool;
     let known = match found {
-        Ok(Found::Nothing) => return Ok(new.operation_id),
+        Ok(Found::Nothing) => return refused.map_or(Ok(new.operation_id), Err),
         Ok(Found::Tombstone) => return Err(expired(tool)),
         Ok(Found::Known(known)) => known,
         Err(error) => {
