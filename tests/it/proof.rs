@@ -169,7 +169,10 @@ fn a_success_after_a_cancellation_wins() {
     let second = two.start();
     let unknown = second.block_on(call(&second.tools, &second.clock, BY_HAND, "cancelled"));
     let id = unknown.operation_id().unwrap();
-    assert_eq!(ask(&second, "cancel_operation", id)["status"], "outcome_unknown");
+    assert_eq!(
+        ask(&second, "cancel_operation", id)["status"],
+        "outcome_unknown"
+    );
     let resolved = second.tools.resolve(finding(id, 1, Finding::NotApplied));
     let settled = second.block_on(resolved).unwrap();
     assert_eq!(settled.status(), Status::Cancelled);
