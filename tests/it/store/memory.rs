@@ -23,7 +23,7 @@ use super::Driver;
 use crate::{
     common::{Ledger, assert_code, assert_succeeded, caller, key, watch_logs},
     pace::alone,
-    provider::{BY_KEY, Lab},
+    provider::{BY_KEY, Lab, Takes},
 };
 
 fn note(name: &str) -> Value {
@@ -417,4 +417,74 @@ fn a_store_in_memory_remembers_its_own() {
     store.prune(100).unwrap();
     assert_succeeded(&write(&tools, "ada", "one"), true);
     assert_succeeded(&write(&tools, "bob", "one"), false);
+}
+
+/// Without the count the insertion of a new scope or tool inserts nothing, and the id of the
+/// last row is the application's own.
+#[test]
+fn no_id_is_given_once_the_count_of_ids_is_gone() {
+    for (restarts, count) in [
+        (false, "last_scope"),
+        (true, "last_scope"),
+        (false, "last_tool"),
+        (true, "last_tool"),
+    ] {
+        let ledger = Ledger::new();
+        let mut tools = toolbox(&ledger.store).unwrap();
+        assert_succeeded(&write(&tools, "ada", "one"), false);
+        assert_succeeded(&write(&tools, "bob", "two"), false);
+        let own = Connection::open(ledger.path()).unwrap();
+        own.execute("DELETE FROM idempotent_ledger WHERE name = ?1", [count])
+            .unwrap();
+        own.execute_batch("DELETE FROM notes").unwrap();
+        if restarts {
+            tools = toolbox(&ledger.reopen()).unwrap();
+        }
+        if count == "last_scope" {
+            assert_code(&write(&tools, "carol", "hers"), "storage");
+        } else {
+            let build = Toolbox::builder(ledger.store.clone())
+                .without_authorization()
+                .tool::<whose_note>()
+                .build();
+            assert!(build.is_err());
+        }
+        for who in ["ada", "bob"] {
+            assert_succeeded(&write(&tools, who, "hers"), false);
+        }
+        let whole: (i64, i64) = own
+            .query_row(
+                "SELECT (SELECT count(*) FROM idempotent_contracts),
+                     (SELECT count(DISTINCT tool) FROM idempotent_contracts)",
+                (),
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .unwrap();
+        assert_eq!(whole.0, whole.1, "a contract is another tool's");
+    }
+}
+
+/// The number of a deleted row is given again; what belonged to it is nobody else's.
+#[test]
+fn what_a_deleted_external_receipt_leaves_behind_is_no_later_operations() {
+    for what in [
+        "DELETE FROM idempotent_receipts",
+        "DELETE FROM idempotent_receipts; DELETE FROM idempotent_external",
+    ] {
+        alone(async {
+            let lab = Lab::new([Takes::Refuses]);
+            assert_eq!(lab.call(BY_KEY, "one").await.status(), Status::Failed);
+            let own = Connection::open(lab.ledger.path()).unwrap();
+            own.execute_batch(what).unwrap();
+            for name in ["two", "one", "three"] {
+                let reply = lab.call(BY_KEY, name).await;
+                assert_succeeded(&reply, false);
+                let told = lab.get(&reply).await;
+                let attempts = told["attempts"].as_array().unwrap();
+                assert_eq!(attempts.len(), 1, "{what}: {told}");
+                assert_eq!(attempts[0]["outcome"], "succeeded", "{what}: {told}");
+            }
+            assert_eq!(lab.provider.requests(), 4);
+        });
+    }
 }

@@ -3,12 +3,14 @@
 
 use std::{
     collections::BTreeMap,
+    sync::mpsc,
+    thread,
     time::{Duration, SystemTime},
 };
 
 use idempotent_tool::{
-    Failure, Finding, Reply, Resolution, ResolveError, SqliteStore, Status, Synchronous, Toolbox,
-    TransactError, Tx, idempotent_tool,
+    Attempt, AttemptError, Failure, Finding, Reply, Resolution, ResolveError, SqliteStore, Status,
+    Synchronous, Toolbox, TransactError, Tx, idempotent_tool,
 };
 use rusqlite::{Connection, ffi};
 use serde_json::{Value, json};
@@ -560,6 +562,86 @@ fn an_external_call_that_can_not_be_recorded_is_absent_or_unknown() {
             );
         },
     );
+}
+
+/// Has a thing done outside.
+#[idempotent_tool(
+    operation = "outside:v1",
+    inspect = "Look for it",
+    deadline = "2s",
+    attempt_timeout = "1s"
+)]
+async fn outside(attempt: &Attempt) -> Result<String, AttemptError> {
+    Ok(attempt.operation_id().to_string())
+}
+
+/// Another connection gets the lock after the commit failed, and keeps it until the settling
+/// and the call's deadline are over: then nobody has looked for what the commit left.
+#[test]
+fn a_commit_that_nobody_could_look_for_is_unknown_and_not_busy() {
+    // Who gets the lock is left to chance.
+    let lost = (0..50).find_map(|_| commit_under_contention());
+    let Some((reply, was_left)) = lost else {
+        return;
+    };
+    assert_eq!(
+        reply.status(),
+        Status::OutcomeUnknown,
+        "{}",
+        reply.to_json()
+    );
+    assert!(reply.is_retryable() && reply.operation_id().is_some());
+    assert!(was_left, "a loss of power would not have brought it back");
+}
+
+/// What is told of a call whose commit failed, and whether a loss of power can bring it back;
+/// `None` if the settling got the lock first.
+fn commit_under_contention() -> Option<(Reply, bool)> {
+    watch_logs();
+    let disk = Disk::new();
+    let store = disk.open(SqliteStore::options().background_pruning(false));
+    let other = disk.connect();
+    // The accepting takes long enough to be seen.
+    other
+        .execute_batch(
+            "CREATE TABLE numbers (n); WITH RECURSIVE n (i) AS
+                 (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+                 INSERT INTO numbers SELECT i FROM n;
+             CREATE TRIGGER slow AFTER INSERT ON idempotent_external
+             BEGIN SELECT count(*) FROM numbers AS a, numbers AS b; END",
+        )
+        .unwrap();
+    other.busy_timeout(Duration::ZERO).unwrap();
+    let (end, ends) = mpsc::channel::<()>();
+    let (begin, begins) = mpsc::channel();
+    let keeper = thread::spawn(move || {
+        begins.recv().unwrap();
+        // Until the store has the lock, and from when it gives it back.
+        while other.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {}
+        while other.execute_batch("BEGIN IMMEDIATE").is_err() {}
+        ends.recv().unwrap_err();
+        other.execute_batch("ROLLBACK").unwrap();
+    });
+    let told = alone(async {
+        let tools = Toolbox::builder(store)
+            .without_authorization()
+            .tool::<outside>()
+            .build()
+            .unwrap();
+        disk.fail(&[failed_syncs(1)]);
+        begin.send(()).unwrap();
+        let arguments = json!({ "idempotency_key": key("kept") });
+        let reply = tools.call(&ada(), "outside", arguments).await;
+        let told = disk.now();
+        drop(end);
+        keeper.join().unwrap();
+        let has_failed = disk.heal() == 1;
+        (has_failed && reply.error_code() != Some("storage")).then_some((reply, told))
+    });
+    let (reply, told) = told?;
+    let was_left = Random::several(told as u64, 20)
+        .any(|mut random| operations(&disk.image(told, &mut random).connect()) != 0);
+    Some((reply, was_left))
 }
 
 #[test]

@@ -219,3 +219,24 @@ fn a_link_that_is_turned_elsewhere_is_a_replaced_file() {
     assert_code(&write(&tools, "before"), "storage");
     assert_code(&write(&tools, "after"), "storage");
 }
+
+/// Nothing would tell it later that it is in files that nobody finds.
+#[test]
+fn a_file_that_is_removed_while_it_is_opened_is_not_opened() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("db");
+    drop(SqliteStore::open(&path).unwrap());
+    let gone = path.clone();
+    let opened = SqliteStore::options()
+        .on_connection(move |_| {
+            let _ = fs::remove_file(&gone);
+            Ok(())
+        })
+        .open(&path);
+    let error = opened.unwrap_err();
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    assert!(
+        format!("{error} {source:?}").contains("replaced"),
+        "{error:?}"
+    );
+}

@@ -292,7 +292,9 @@ impl Batch<'_> {
                 Attempt::Done(jobs.len())
             }
             Err(Uncommitted::Busy) => Attempt::NotCommitted(Executed::Busy),
-            Err(Uncommitted::Nothing(error)) => Attempt::NotCommitted(Executed::Storage(error)),
+            Err(Uncommitted::Untried(error) | Uncommitted::Nothing(error)) => {
+                Attempt::NotCommitted(Executed::Storage(error))
+            }
             Err(Uncommitted::Unknown(error)) => Attempt::Unknown(error),
         }
     }

@@ -27,6 +27,7 @@ use crate::{
             own::Own,
             queue::CallJob,
             reentry::InHandler,
+            register::gave_an_id,
             statements::LEDGER_OBJECTS,
             watch::Before,
             writer::{Memo, read_stored},
@@ -424,7 +425,8 @@ fn record_scope(memo: &mut Memo, tx: &Tx) -> rusqlite::Result<i64> {
     if let Some(id) = memo.find_scope(tx, scope)? {
         return Ok(id);
     }
-    tx.own(Own::InsertScope, |insert| insert.execute([&**scope]))?;
+    let rows = tx.own(Own::InsertScope, |insert| insert.execute([&**scope]))?;
+    gave_an_id(rows)?;
     let id = tx.last_insert_rowid();
     memo.wrote_scope(scope, id);
     Ok(id)

@@ -30,6 +30,9 @@ pub(super) enum Failed<E> {
     Refused(E),
     /// The database failed; nothing was written.
     Nothing(StoreError),
+    /// The database failed at the commit; nothing was written, and nothing is left of a
+    /// failed commit before it.
+    Cleared(StoreError),
     /// The database failed at the commit, and whether it happened can't be established.
     Unknown(StoreError),
 }
@@ -87,7 +90,8 @@ pub(super) fn run<T, E>(
             Ok(value)
         }
         Err(Uncommitted::Busy) => Err(Failed::Busy),
-        Err(Uncommitted::Nothing(error)) => Err(Failed::Nothing(error)),
+        Err(Uncommitted::Untried(error)) => Err(Failed::Nothing(error)),
+        Err(Uncommitted::Nothing(error)) => Err(Failed::Cleared(error)),
         Err(Uncommitted::Unknown(error)) => Err(Failed::Unknown(unsettled(error))),
     }
 }

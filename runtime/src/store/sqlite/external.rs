@@ -92,12 +92,12 @@ const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
      in_doubt = excluded.in_doubt, called = excluded.called";
 
 const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, t.name, o.version \
-     FROM idempotent_external AS e JOIN idempotent_receipts AS o ON o.seq = e.seq \
+     FROM idempotent_external AS e JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
      JOIN idempotent_tools AS t ON t.id = o.tool \
      WHERE e.due_at IS NOT NULL AND e.due_at <= ?1 AND (e.due_at, e.seq) > (?2, ?3) \
      ORDER BY e.due_at, e.seq LIMIT ?4";
 
-/// What is left of a pruned operation is its tombstone.
+/// What is left of a pruned operation is its tombstone; of a deleted one, nothing.
 pub(super) const DROP_EXTERNAL: [&str; 2] = [
     "DELETE FROM idempotent_external WHERE seq = ?1",
     "DELETE FROM idempotent_attempts WHERE seq = ?1",
@@ -269,10 +269,15 @@ fn insert(connection: &Connection, new: &NewOperation) -> rusqlite::Result<()> {
             ":forget_at": new.ends.forget_at.0,
         },
     )?;
+    let seq = connection.last_insert_rowid();
+    // A receipt that was deleted from outside may have left them behind, under its number.
+    for sql in DROP_EXTERNAL {
+        connection.execute(sql, [seq])?;
+    }
     connection.execute(
         INSERT_EXTERNAL,
         named_params! {
-            ":seq": connection.last_insert_rowid(),
+            ":seq": seq,
             ":id": new.operation_id.as_bytes(),
             ":state": new.operation.state.as_str(),
             ":origin": new.operation.origin.as_str(),

@@ -37,7 +37,9 @@ const TRIES: u32 = 200;
 pub(super) enum Uncommitted {
     /// Another connection was in the way. Nothing of it is there.
     Busy,
-    /// Nothing of it is there, and nothing of it will be.
+    /// It was not tried.
+    Untried(StoreError),
+    /// Nothing of it is there, nothing of it will be, nor of a failed one before it.
     Nothing(StoreError),
     /// It may be there, or is in files that nobody finds any more.
     Unknown(StoreError),
@@ -72,7 +74,7 @@ pub(super) fn commit(
     evidence: &Evidence<'_>,
     synced: bool,
 ) -> Result<(), Uncommitted> {
-    core.check_files().map_err(Uncommitted::Nothing)?;
+    core.check_files().map_err(Uncommitted::Untried)?;
     let mut tries = 0..TRIES;
     let error = loop {
         let error = match transaction.commit(&core.time) {

@@ -306,6 +306,9 @@ impl SqliteStore {
         let guard = Arc::new(guard);
         let opener = Opener { path, options };
         let connection = opener.writer(&guard)?;
+        if ffi::has_moved(&connection.connection) {
+            return Err(OpenError::Sqlite(misuse(writer::REPLACED)));
+        }
         let (watch, files) = opener.watch(&connection.connection);
         let writer = Writer::new(connection, &watch, &guard)?;
         let options = &opener.options;

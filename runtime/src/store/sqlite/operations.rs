@@ -33,6 +33,17 @@ use crate::{
 /// the one before has done, if it did it.
 const RUNS: u32 = 3;
 
+/// Why a run has written nothing, or may have.
+enum Unwritten {
+    /// It came to no commit: an earlier run's may be there.
+    Nothing(StoreError),
+    /// Its commit failed, and nothing is there or will be, of an earlier run either if what
+    /// it wrote was looked for.
+    Cleared(StoreError),
+    /// It may be there.
+    Unknown(StoreError),
+}
+
 /// One transaction's work, which may run again.
 struct Work<W, L> {
     /// What the ledger must cover before.
@@ -124,14 +135,25 @@ impl Owner {
                 })
                 .await
                 .unwrap_or_else(|executed| Err(kept_from(executed)));
-            match outcome {
-                Err(WriteError::Unknown(_)) if run < RUNS => run += 1,
-                // What an earlier run left is known only if it can be looked for.
-                Err(WriteError::Nothing(error)) if 1 < run && work.is_there.is_none() => {
-                    return Err(WriteError::Unknown(exclusive::unsettled(error)));
+            let error = match outcome {
+                Ok(done) => return Ok(done),
+                Err(Unwritten::Unknown(_)) if run < RUNS => {
+                    run += 1;
+                    continue;
                 }
-                outcome => return outcome,
-            }
+                Err(error) => error,
+            };
+            return Err(match error {
+                // What an earlier run left is known only if this one has looked for it.
+                Unwritten::Cleared(error) if 1 < run && work.is_there.is_none() => {
+                    WriteError::Unknown(exclusive::unsettled(error))
+                }
+                Unwritten::Nothing(error) if 1 < run => {
+                    WriteError::Unknown(exclusive::unsettled(error))
+                }
+                Unwritten::Nothing(error) | Unwritten::Cleared(error) => WriteError::Nothing(error),
+                Unwritten::Unknown(error) => WriteError::Unknown(error),
+            });
         }
     }
 
@@ -197,14 +219,14 @@ fn run_once<T, W, L>(
     ticket: &Ticket,
     work: &Work<W, L>,
     again: bool,
-) -> Result<T, WriteError>
+) -> Result<T, Unwritten>
 where
     W: Fn(&Connection) -> Result<T, StoreError>,
     L: Fn(&Connection, &T) -> rusqlite::Result<bool>,
 {
     #[cfg(feature = "failpoints")]
     let _counting = core.count_statements();
-    let transaction = writer.take(core).map_err(WriteError::Nothing)?;
+    let transaction = writer.take(core).map_err(Unwritten::Nothing)?;
     let waits = || core.clock.monotonic() < ticket.deadline && ticket.is_live();
     let terms = Terms {
         synced: true, // Nothing is sent or told that a loss of power could undo.
@@ -234,19 +256,20 @@ where
     outcome.map_err(|failed| match failed {
         Failed::Busy => busy("another process keeps the database locked; ask again"),
         Failed::Late => busy("the writer had no time within the budget; ask again"),
-        Failed::Refused(error) | Failed::Nothing(error) => WriteError::Nothing(error),
-        Failed::Unknown(error) => WriteError::Unknown(error),
+        Failed::Refused(error) | Failed::Nothing(error) => Unwritten::Nothing(error),
+        Failed::Cleared(error) => Unwritten::Cleared(error),
+        Failed::Unknown(error) => Unwritten::Unknown(error),
     })
 }
 
-fn busy(what: &'static str) -> WriteError {
-    WriteError::Nothing(StoreError::new(what).busy())
+fn busy(what: &'static str) -> Unwritten {
+    Unwritten::Nothing(StoreError::new(what).busy())
 }
 
 /// Why a transaction was not run, or was lost with the writer that ran it.
-fn kept_from(executed: Executed) -> WriteError {
+fn kept_from(executed: Executed) -> Unwritten {
     match executed {
-        Executed::Unknown(_, error) => WriteError::Unknown(error),
-        executed => WriteError::Nothing(not_run(executed)),
+        Executed::Unknown(_, error) => Unwritten::Unknown(error),
+        executed => Unwritten::Nothing(not_run(executed)),
     }
 }

@@ -127,9 +127,12 @@ pub(super) fn prune(
                 pruned.forgotten = forgotten;
             }
             Err(Failed::Busy | Failed::Late) => return Ok(None),
-            Err(Failed::Refused(error) | Failed::Nothing(error) | Failed::Unknown(error)) => {
-                return Err(error);
-            }
+            Err(
+                Failed::Refused(error)
+                | Failed::Nothing(error)
+                | Failed::Cleared(error)
+                | Failed::Unknown(error),
+            ) => return Err(error),
         }
     }
     walk.next_due = match (walk.after, due_later) {

@@ -69,7 +69,9 @@ pub(super) fn register(
                 .retryable(),
         ),
         Failed::Refused(error) => error,
-        Failed::Nothing(error) | Failed::Unknown(error) => BuildError::Store(error),
+        Failed::Nothing(error) | Failed::Cleared(error) | Failed::Unknown(error) => {
+            BuildError::Store(error)
+        }
     })?;
     Ok(contracts)
 }
@@ -165,9 +167,10 @@ fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, Refus
         Found::Narrower(tool, widest) => (tool, widest.to_string()),
         Found::Nothing(Some(tool)) => (tool, contract.text.clone()),
         Found::Nothing(None) => {
-            connection
+            let rows = connection
                 .execute(INSERT_TOOL, [&contract.contract.tool])
                 .map_err(Refused::Database)?;
+            gave_an_id(rows).map_err(Refused::Database)?;
             (connection.last_insert_rowid(), contract.text.clone())
         }
     };
@@ -175,6 +178,16 @@ fn record(transaction: &Transaction, contract: &Registered) -> Result<i64, Refus
         .execute(UPSERT_CONTRACT, (tool, contract.contract.version, text))
         .map_err(Refused::Database)?;
     Ok(tool)
+}
+
+/// Fails if an insertion that gives a scope or a tool its id gave none, since the ledger's
+/// count of ids was taken away: the id of the last row inserted is another's then.
+pub(super) fn gave_an_id(rows: usize) -> rusqlite::Result<()> {
+    if rows == 1 {
+        Ok(())
+    } else {
+        Err(rusqlite::Error::StatementChangedRows(rows))
+    }
 }
 
 /// What the ledger has of a contract.

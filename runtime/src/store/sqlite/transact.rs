@@ -107,7 +107,7 @@ pub(super) fn run<T, E>(
         Failed::Busy => TransactError::Busy,
         Failed::Late => TransactError::DeadlineExceeded,
         Failed::Refused(error) => error,
-        Failed::Nothing(error) => TransactError::Storage(error),
+        Failed::Nothing(error) | Failed::Cleared(error) => TransactError::Storage(error),
         Failed::Unknown(error) => TransactError::Unknown(error),
     })
 }

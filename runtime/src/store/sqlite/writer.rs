@@ -33,6 +33,9 @@ use crate::{
 /// How many scopes are remembered before the writer starts afresh.
 const REMEMBERED_SCOPES: usize = 16_384;
 
+/// What is said of a file that went while a connection to it was made.
+pub(super) const REPLACED: &str = "the database file was replaced while it was opened";
+
 /// After a call that was undone, so many run in savepoints: a batch is repeated once in
 /// eight at most.
 const WARY: u32 = 1_024;
@@ -142,7 +145,7 @@ impl Writer {
         self.memo.schema_cookie = None;
         self.memo.temporary = opened.temporary;
         if watch.follow(&opened.connection).is_err() {
-            let replaced = misuse("the database file was replaced while it was opened");
+            let replaced = misuse(REPLACED);
             return Err(OpenError::Sqlite(replaced));
         }
         let connection = OwnConnection::prepare(opened.connection).map_err(OpenError::Sqlite)?;
