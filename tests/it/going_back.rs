@@ -9,8 +9,8 @@ use std::{
 };
 
 use idempotent_tool::{
-    Attempt, AttemptError, BuildError, Clock, Failure, Reply, RunsOn, SqliteStore, Tool, Toolbox,
-    Tx, idempotent_tool,
+    Attempt, AttemptError, BuildError, Clock, Failure, Reply, RunsOn, SqliteStore, Status, Tool,
+    Toolbox, Tx, idempotent_tool,
 };
 use rusqlite::Connection;
 use schemars::JsonSchema;
@@ -526,4 +526,234 @@ fn an_older_build_gives_up_a_lost_attempt_and_does_not_repeat_what_it_cannot_rea
     }
     assert_eq!(state(), "outcome_unknown");
     assert_eq!(sent.all().len(), 1);
+}
+
+/// A bank that notes each transfer it is sent, and answers as it is told.
+#[derive(Debug, Clone, Default)]
+struct Bank(Arc<Mutex<(Vec<Answer>, Vec<(String, Value)>)>>);
+
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    /// The transfer may have been made.
+    IsLost,
+    /// It was not made.
+    IsAway,
+}
+
+impl Bank {
+    fn answers_first(answer: Answer) -> Self {
+        Self(Arc::new(Mutex::new((vec![answer], Vec::new()))))
+    }
+
+    fn send(&self, attempt: &Attempt, transfer: Value) -> Result<(), AttemptError> {
+        let mut bank = self.0.lock().unwrap();
+        bank.1.push((attempt.provider_key().to_owned(), transfer));
+        match bank.0.pop() {
+            None => Ok(()),
+            Some(Answer::IsLost) => Err(AttemptError::ambiguous("lost", "the answer was lost")),
+            Some(Answer::IsAway) => Err(AttemptError::not_applied("away", "nobody is there")),
+        }
+    }
+
+    /// The transfers that it was sent; all had one key.
+    fn transfers(&self) -> Vec<Value> {
+        let sent = self.0.lock().unwrap().1.clone();
+        assert!(sent.windows(2).all(|two| two[0].0 == two[1].0), "{sent:?}");
+        sent.into_iter().map(|(_, transfer)| transfer).collect()
+    }
+}
+
+mod old_transfer {
+    use super::*;
+
+    #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    pub(super) struct How {
+        #[serde(default)]
+        slowly: bool,
+    }
+
+    #[idempotent_tool(
+        operation = "transfer:v1",
+        provider_key(window = "24h"),
+        max_attempts = 1
+    )]
+    pub(super) async fn transfer(
+        attempt: &Attempt,
+        to: String,
+        #[serde(default)] how: How,
+        #[state] bank: &Bank,
+    ) -> Result<(), AttemptError> {
+        drop(how);
+        bank.send(attempt, json!({ "to": to }))
+    }
+}
+
+mod new_transfer {
+    use super::*;
+
+    #[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    pub(super) struct How {
+        #[serde(default)]
+        slowly: bool,
+        #[serde(default)]
+        urgent: bool,
+    }
+
+    fn usual() -> String {
+        "usual".into()
+    }
+
+    #[idempotent_tool(
+        operation = "transfer:v1",
+        provider_key(window = "24h"),
+        max_attempts = 1
+    )]
+    pub(super) async fn transfer(
+        attempt: &Attempt,
+        to: String,
+        note: Option<String>,
+        #[serde(default = "usual")] pace: String,
+        #[serde(default)] how: How,
+        #[state] bank: &Bank,
+    ) -> Result<(), AttemptError> {
+        let transfer = json!({ "to": to, "note": note, "pace": pace, "urgent": how.urgent });
+        bank.send(attempt, transfer)
+    }
+}
+
+async fn transfer(ledger: &Ledger, tools: &Toolbox, mut arguments: Value) -> Reply {
+    arguments["idempotency_key"] = key("transfer").into();
+    arguments["to"] = "bob".into();
+    drive(&ledger.clock, tools.call(&ada(), "transfer", arguments)).await
+}
+
+fn bank_build<T: Tool>(ledger: &Ledger, bank: &Bank) -> Toolbox
+where
+    T::Context: RunsOn<SqliteStore>,
+{
+    Toolbox::builder(ledger.reopen())
+        .without_authorization()
+        .state(bank.clone())
+        .tool::<T>()
+        .build()
+        .unwrap()
+}
+
+/// The newer build has sent something that the older one can't be asked for: it is no call of
+/// the older one's, which neither sends nor says that it was the same.
+#[tokio::test]
+async fn a_call_that_leaves_out_what_a_newer_build_was_asked_for_sends_nothing() {
+    for answer in [Answer::IsLost, Answer::IsAway] {
+        for asked in [
+            json!({ "note": "rent" }),
+            json!({ "pace": "instant" }),
+            json!({ "how": { "urgent": true } }),
+        ] {
+            let ledger = Ledger::new();
+            let bank = Bank::answers_first(answer);
+            let newer = bank_build::<new_transfer::transfer>(&ledger, &bank);
+            let first = transfer(&ledger, &newer, asked.clone()).await;
+            newer.shut_down(Duration::ZERO).await;
+            drop(newer);
+            let sent = bank.transfers();
+            assert_eq!(sent.len(), 1);
+
+            let older = bank_build::<old_transfer::transfer>(&ledger, &bank);
+            let told = transfer(&ledger, &older, json!({})).await;
+            assert_code(&told, "payload_conflict");
+            let told = transfer(&ledger, &older, asked.clone()).await;
+            assert_code(&told, "invalid_arguments");
+            assert_eq!(bank.transfers(), sent);
+            older.shut_down(Duration::ZERO).await;
+            drop(older);
+
+            // Whoever asks the newer one again has the same sent again.
+            let newer = bank_build::<new_transfer::transfer>(&ledger, &bank);
+            let again = transfer(&ledger, &newer, asked).await;
+            assert_succeeded(&again, false);
+            assert_eq!(again.operation_id(), first.operation_id());
+            assert_eq!(bank.transfers(), [sent.clone(), sent].concat());
+        }
+    }
+}
+
+/// The newer build was given the defaults in so many words: to leave them out is the same
+/// call.
+#[tokio::test]
+async fn a_call_that_leaves_out_what_is_the_default_is_the_same_call_for_an_older_build() {
+    for answer in [Answer::IsLost, Answer::IsAway] {
+        for asked in [
+            json!({}),
+            json!({ "note": null }),
+            json!({ "pace": "usual" }),
+            json!({ "note": null, "pace": "usual" }),
+            json!({ "how": {} }),
+        ] {
+            let ledger = Ledger::new();
+            let bank = Bank::answers_first(answer);
+            let newer = bank_build::<new_transfer::transfer>(&ledger, &bank);
+            let first = transfer(&ledger, &newer, asked.clone()).await;
+            newer.shut_down(Duration::ZERO).await;
+            drop(newer);
+
+            let older = bank_build::<old_transfer::transfer>(&ledger, &bank);
+            let told = transfer(&ledger, &older, json!({})).await;
+            assert_succeeded(&told, false);
+            assert_eq!(told.operation_id(), first.operation_id());
+            let [was, is] = &bank.transfers()[..] else {
+                panic!("{:?}", bank.transfers());
+            };
+            let usual = json!({ "to": "bob", "note": null, "pace": "usual", "urgent": false });
+            assert_eq!((was, is), (&usual, &json!({ "to": "bob" })));
+            older.shut_down(Duration::ZERO).await;
+            drop(older);
+
+            let newer = bank_build::<new_transfer::transfer>(&ledger, &bank);
+            let again = transfer(&ledger, &newer, asked).await;
+            assert_succeeded(&again, true);
+            assert_eq!(bank.transfers().len(), 2);
+        }
+    }
+}
+
+/// What was recorded has a member that the older build's type doesn't know. To leave it out
+/// is the same call, but only a newer build sends what was sent: until then nothing is sent,
+/// and no refusal of the older one's is kept.
+#[tokio::test]
+async fn an_older_build_called_again_leaves_to_a_newer_one_what_it_cannot_read() {
+    for (answer, status) in [
+        (Answer::IsLost, Status::OutcomeUnknown),
+        (Answer::IsAway, Status::Failed),
+    ] {
+        for how in [
+            json!({ "urgent": false }),
+            json!({ "slowly": false, "urgent": false }),
+        ] {
+            let ledger = Ledger::new();
+            let bank = Bank::answers_first(answer);
+            let newer = bank_build::<new_transfer::transfer>(&ledger, &bank);
+            let first = transfer(&ledger, &newer, json!({ "how": how })).await;
+            newer.shut_down(Duration::ZERO).await;
+            drop(newer);
+            let sent = bank.transfers();
+
+            let older = bank_build::<old_transfer::transfer>(&ledger, &bank);
+            for _ in 0..2 {
+                let told = transfer(&ledger, &older, json!({})).await;
+                assert_eq!(told.operation_id(), first.operation_id());
+                assert_eq!(told.status(), status, "{}", told.to_json());
+                assert!(told.is_retryable(), "{}", told.to_json());
+            }
+            assert_eq!(bank.transfers(), sent);
+            older.shut_down(Duration::ZERO).await;
+            drop(older);
+
+            let newer = bank_build::<new_transfer::transfer>(&ledger, &bank);
+            let again = transfer(&ledger, &newer, json!({})).await;
+            assert_succeeded(&again, false);
+            assert_eq!(bank.transfers(), [sent.clone(), sent].concat());
+        }
+    }
 }

@@ -161,6 +161,37 @@ fn a_success_after_a_false_finding_wins() {
     }
 }
 
+/// To cancel takes back nothing that was sent.
+#[test]
+fn a_success_after_a_cancellation_wins() {
+    let two = Two::new([Takes::Waits]);
+    let first = two.stopped_before_its_success(BY_HAND, "cancelled");
+    let second = two.start();
+    let unknown = second.block_on(call(&second.tools, &second.clock, BY_HAND, "cancelled"));
+    let id = unknown.operation_id().unwrap();
+    assert_eq!(
+        ask(&second, "cancel_operation", id)["status"],
+        "outcome_unknown"
+    );
+    let resolved = second.tools.resolve(finding(id, 1, Finding::NotApplied));
+    let settled = second.block_on(resolved).unwrap();
+    assert_eq!(settled.status(), Status::Cancelled);
+
+    first.go_on();
+    let told = ask(&second, "get_operation", id);
+    assert_eq!(told["status"], "succeeded", "{told}");
+    let again = second.block_on(call(&second.tools, &second.clock, BY_HAND, "cancelled"));
+    assert_succeeded(&again, true);
+    assert_eq!(two.provider.requests(), 1);
+    assert_eq!(
+        two.kinds(),
+        [IncidentKind::Overruled {
+            was_cancelled: true,
+            settled_by: Some("grace".into()),
+        }]
+    );
+}
+
 /// The same key has begun to send again when the first attempt is heard of.
 #[test]
 fn a_later_attempt_is_asked_to_stop_when_the_first_has_succeeded() {
