@@ -297,9 +297,57 @@ pub fn life(seed: u64, life: u64, length: usize) -> Vec<Step> {
     }];
     while steps.len() < length {
         let so_far = steps.len() as u64;
-        steps.push(step(&mut random, so_far));
+        if random.percent(1) {
+            steps.extend(overruled(&mut random, so_far));
+        } else {
+            steps.push(step(&mut random, so_far));
+        }
     }
     steps
+}
+
+/// A process stands still with an attempt under way, which another one gives up and a person
+/// settles; then it is heard of. What is drawn singly comes to this too seldom.
+fn overruled(random: &mut Random, so_far: u64) -> Vec<Step> {
+    let place = random.index(PLACES);
+    let other = (place + 1) % PLACES;
+    let what = What {
+        tool: "letter",
+        ..what(random, so_far)
+    };
+    let call = |place, takes| Step::Call {
+        place,
+        what,
+        fault: None,
+        takes,
+    };
+    vec![
+        Step::Open { place, kind: 1 },
+        Step::Open {
+            place: other,
+            kind: 2,
+        },
+        call(place, vec![Takes::Hangs]),
+        Step::Pass {
+            milliseconds: 15_000 + random.below(60_000),
+        },
+        call(other, Vec::new()),
+        Step::Resolve {
+            place: other,
+            which: 0,
+            finding: random.index(3),
+            fault: None,
+        },
+        Step::Hear {
+            which: 0,
+            news: News::Applied,
+        },
+        Step::GoOn { place },
+        Step::Get {
+            place: other,
+            which: 0,
+        },
+    ]
 }
 
 fn what(random: &mut Random, so_far: u64) -> What {

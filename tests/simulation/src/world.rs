@@ -558,7 +558,8 @@ impl World {
         if inner.hanging.is_empty() {
             return false;
         }
-        let place = which % inner.hanging.len();
+        // The newest first.
+        let place = inner.hanging.len() - 1 - which % inner.hanging.len();
         let (_, tell) = inner.hanging.remove(place);
         // It was open just now, and nobody else acts.
         let _ = tell.send(news);

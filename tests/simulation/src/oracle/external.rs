@@ -14,6 +14,9 @@ use super::{
 /// For how long the provider of `charge` knows a key.
 const WINDOW: i64 = 3_600_000;
 
+/// What two processes' ledger times may differ by.
+const AGREE: i64 = 61_000;
+
 /// What a caller was last told of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
@@ -207,7 +210,7 @@ impl Oracle {
             ));
         }
         if let Some(until) = truth.wait_until
-            && request.at < until
+            && request.at + AGREE < until
             && !self.open.guidance
         {
             return Err(format!(

@@ -25,6 +25,8 @@ pub struct LedgerTime {
     recorded: (i64, i64),
     /// The wall clock was set since then.
     was_set: bool,
+    /// There is a ledger in the file.
+    began: bool,
 }
 
 impl LedgerTime {
@@ -38,6 +40,7 @@ impl LedgerTime {
             unrecorded: 0,
             recorded: (wall, wall),
             was_set: false,
+            began: false,
         }
     }
 
@@ -67,6 +70,10 @@ impl LedgerTime {
 
     /// A process opens the ledger; `first` if none had it open.
     pub fn open(&mut self, wall: i64, first: bool) {
+        if !self.began {
+            *self = Self::new(wall);
+            self.began = true;
+        }
         self.now.most += self.unrecorded;
         if first {
             let grows = (wall - self.highest_wall).max(0);
@@ -94,7 +101,9 @@ impl LedgerTime {
 
     /// Processes that have the ledger open find an older one in its place.
     pub fn go_back(&mut self, older: &Self) {
+        // A process that has just come believes the file; that it is ahead shows later.
         self.now.least = self.now.least.min(older.now.least);
+        self.now.most = self.now.most.max(older.now.most);
         self.recorded = older.recorded;
         self.was_set = true;
         self.unrecorded += (self.highest_wall - older.highest_wall).max(0);
