@@ -198,7 +198,9 @@ impl Inner {
             // own caller's.
             let failed = record.operation.state == State::Failed(Failed::NothingApplied);
             let may_start = may_start(tool, &record) && !(waited && failed);
-            if alone && !started && may_start && !executor.is_stopping() {
+            // What a newer build recorded waits for one.
+            let may_start = alone && !started && may_start && tool.knows_arguments_of(&record);
+            if may_start && !executor.is_stopping() {
                 started = true;
                 start(executor, tool, record, Arc::clone(&arguments), call);
                 continue;
