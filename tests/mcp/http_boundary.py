@@ -240,28 +240,45 @@ def a_refused_connection_ends(server: str) -> None:
 
 def callers_have_a_limit(server: str) -> None:
     """More callers than the limit wait; whoever finds a place in time is not lost."""
-    with serving(server) as notes:
-        whole = notes_http.raw(notes_http.call(NOTE))
-        held = []
-        for _ in range(512):
-            connection = notes_http.open_socket(notes.port)
-            connection.settimeout(60)
-            # The head has the token; the rest of the body never comes.
-            connection.sendall(whole[:-10])
-            held.append(connection)
-        late = notes_http.open_socket(notes.port)
-        late.sendall(whole)
-        late.settimeout(1)
-        try:
-            answer = late.recv(1)
-        except socket.timeout:
-            answer = None
-        check(answer is None, "no answer while the limit is reached", answer)
-        for connection in held:
-            connection.close()
-        late.settimeout(300)
-        check(late.recv(12) == b"HTTP/1.1 200", "an answer afterwards", None)
-        late.close()
+    for _ in range(5):
+        with serving(server) as notes:
+            if callers_reach_their_limit(notes):
+                return
+    check(False, "512 callers at a time", "the machine is too slow to hold them")
+
+
+def callers_reach_their_limit(notes: notes_http.Server) -> bool:
+    """Whether the first caller was still held when the one beyond the limit was looked at: a
+    body has ten seconds to come."""
+    whole = notes_http.raw(notes_http.call(NOTE))
+    head, _, _ = whole.partition(b"\r\n\r\n")
+    held = []
+    started = time.monotonic()
+    for _ in range(512):
+        connection = notes_http.open_socket(notes.port)
+        connection.settimeout(300)
+        # The head has the token; the body never comes. It is asked for by whoever has let the
+        # caller in.
+        connection.sendall(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        answer = connection.recv(12)
+        check(answer == b"HTTP/1.1 100", "a place", answer)
+        held.append(connection)
+    late = notes_http.open_socket(notes.port)
+    late.sendall(whole)
+    late.settimeout(1)
+    try:
+        answer = late.recv(1)
+    except socket.timeout:
+        answer = b""
+    if time.monotonic() - started > 9:
+        return False
+    check(answer == b"", "no answer while the limit is reached", answer)
+    for connection in held:
+        connection.close()
+    late.settimeout(300)
+    check(late.recv(12) == b"HTTP/1.1 200", "an answer afterwards", None)
+    late.close()
+    return True
 
 
 def an_orderly_end_answers_what_has_begun(server: str) -> None:

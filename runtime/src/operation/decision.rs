@@ -42,7 +42,7 @@ pub(crate) fn recall(stored: Stored, now: Timestamp) -> Known {
     match stored {
         Stored::Receipt(receipt) if now < receipt.expires_at => Known::Compare(receipt),
         Stored::External(operation_id) => Known::External(operation_id),
-        Stored::Receipt(_) | Stored::Tombstone => Known::Expired,
+        Stored::Receipt(_) | Stored::Tombstone(_) => Known::Expired,
     }
 }
 

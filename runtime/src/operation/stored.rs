@@ -15,8 +15,9 @@ pub(crate) enum Stored {
     Receipt(Receipt),
     /// An external operation that has not succeeded; its record tells more.
     External(OperationId),
-    /// What is left after the retention: the key is refused, nothing more is known.
-    Tombstone,
+    /// What is left after the retention: the key is refused, and nothing more is known than
+    /// the version that it was used under.
+    Tombstone(u32),
 }
 
 /// The retained record of an operation that succeeded.

@@ -331,8 +331,13 @@ impl Inner {
         stored: Stored,
         call: ExternalCall<'a>,
     ) -> BoxFuture<'a, Result<Reply, Rejection>> {
-        if let Stored::Receipt(receipt) = &stored
-            && let Err(refused) = self.may_learn(group, asked, receipt.version, arguments, &call)
+        let recorded = match &stored {
+            Stored::Receipt(receipt) => Some(receipt.version),
+            Stored::Tombstone(version) => Some(*version),
+            Stored::External(_) => None, // Its record tells, and asks.
+        };
+        if let Some(version) = recorded
+            && let Err(refused) = self.may_learn(group, asked, version, arguments, &call)
         {
             return Box::pin(future::ready(Err(refused)));
         }

@@ -199,6 +199,29 @@ fn a_failure_between_effect_and_receipt_leaves_neither() {
     );
 }
 
+/// A connection whose rollback fails is closed inside its transaction, hooks and all.
+#[test]
+fn a_connection_that_can_not_be_rolled_back_is_opened_anew() {
+    for _ in 0..20 {
+        let faulty = Faulty::new();
+        // To begin, to write, to roll back.
+        faulty.failpoints.count_all();
+        faulty.failpoints.arm(Failpoint::Io, 3);
+        let refused = faulty.store.transact_blocking(|tx| {
+            tx.execute("INSERT INTO notes (scope, body) VALUES ('', '')", ())?;
+            Err::<(), _>(rusqlite::Error::QueryReturnedNoRows)
+        });
+        assert!(refused.is_err());
+        assert_eq!(faulty.failpoints.failures(), 1);
+        assert_eq!(faulty.rows(), (0, 0));
+        let tools = toolbox(&faulty.store).unwrap();
+        assert_succeeded(
+            &tools.call_blocking(&caller().unwrap(), "write_note", note("anew")),
+            false,
+        );
+    }
+}
+
 /// Calls that queue behind one piece of work, and so share a batch, with a fault in it.
 fn faulty_batch(faulty: &Faulty, action: Failpoint, number: u64, keys: [&str; 4]) -> Vec<Reply> {
     let tools = Arc::new(toolbox(&faulty.store).unwrap());

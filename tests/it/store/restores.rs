@@ -138,6 +138,27 @@ fn a_copy_from_before_the_tool_was_registered_gets_its_contract_again() {
     assert_succeeded(&write(&again, "ada", "first"), true);
 }
 
+/// A tool has receipts of its other versions even where this one's contract is missing.
+#[test]
+fn a_receipt_is_found_before_its_tools_contract_is_registered_again() {
+    let ledger = Ledger::new();
+    let tools = toolbox(&ledger.store).unwrap();
+    // Another process, which has not seen the key.
+    let other = toolbox(&ledger.reopen()).unwrap();
+    let first = write(&tools, "ada", "first");
+    assert_succeeded(&first, false);
+    let copy = copy(&ledger, "copy");
+    let own = Connection::open(&copy).unwrap();
+    own.execute("DELETE FROM idempotent_contracts", ()).unwrap();
+    drop(own);
+    restore(&copy, &ledger.path());
+    let again = write(&other, "ada", "first");
+    assert_succeeded(&again, true);
+    assert_eq!(again.operation_id(), first.operation_id());
+    assert_succeeded(&write(&other, "ada", "second"), false);
+    assert_eq!(ledger.rows(), (2, 2));
+}
+
 /// Writes a note under another name.
 #[idempotent_tool(operation = "another_note:v1")]
 fn another_note(tx: &Tx, body: String) -> Result<String, Failure> {

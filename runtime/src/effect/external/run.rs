@@ -328,7 +328,7 @@ impl Run {
         retry_after: Option<Duration>,
     ) -> Option<Duration> {
         let now = self.monotonic();
-        let random = random();
+        let random = random(now);
         let budget = &mut self.plan.budget;
         let doubtful = !record.operation.in_doubt.is_empty();
         match report {
@@ -392,7 +392,7 @@ impl Run {
                 return self.end(record).await;
             }
             let now = self.monotonic();
-            let Some(pause) = self.plan.budget.delay(now, None, random()) else {
+            let Some(pause) = self.plan.budget.delay(now, None, random(now)) else {
                 return self.end(record).await;
             };
             self.rest(pause).await;
@@ -480,10 +480,13 @@ impl Run {
         let until = self.monotonic().saturating_add(pause);
         let clock = self.executor.clock();
         let cancelled = &mut self.registration.cancelled;
+        // One that is known already shortens no later rest: the provider would be asked
+        // without a pause until the budget is spent.
+        let is_news = !*cancelled.borrow();
         tokio::select! {
             () = clock.reached(until) => (),
             // Their senders live as long as the executor.
-            _ = cancelled.wait_for(|cancelled| *cancelled) => (),
+            _ = cancelled.wait_for(|cancelled| *cancelled), if is_news => (),
             _ = self.stopping.wait_for(|stopping| *stopping) => (),
         }
     }
@@ -594,7 +597,15 @@ impl Outcome {
     }
 }
 
-fn random() -> u64 {
+/// Chooses the jitter. With failpoints the clock does, so that a simulation can be repeated.
+fn random(now: Duration) -> u64 {
+    if cfg!(feature = "failpoints") {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let mixed = now.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        return mixed ^ (mixed >> 31);
+    }
     let (high, low) = Uuid::new_v4().as_u64_pair();
     high ^ low
 }

@@ -121,9 +121,9 @@ pub(super) fn run(
         }
         progress.locked = true;
     }
-    if place.tool.is_none() {
+    if !place.is_covered {
         match memo.ensure_tool(tx, &tx.call.tool.contract) {
-            Ok(Ok(tool)) => place.tool = Some(tool),
+            Ok(Ok(tool)) => (place.tool, place.is_covered) = (Some(tool), true),
             Ok(Err(differs)) => return End::Undone(Executed::Storage(differs)),
             Err(error) => return failed(tx, error),
         }
@@ -186,8 +186,10 @@ struct Place<'a> {
     key: LedgerKey<'a>,
     /// `None` if no operation was ever recorded in the scope.
     scope: Option<i64>,
-    /// `None` if the tool's contract is to be registered again.
+    /// `None` if the ledger hasn't the tool.
     tool: Option<i64>,
+    /// Else the tool's contract is to be registered again.
+    is_covered: bool,
 }
 
 impl<'a> Place<'a> {
@@ -196,10 +198,11 @@ impl<'a> Place<'a> {
         let scope = memo.find_scope(tx, &identity.scope)?;
         Ok(memo
             .find_tool(tx, &tx.call.tool.contract)?
-            .map(|tool| Self {
+            .map(|located| Self {
                 key: LedgerKey::from(&identity.key),
                 scope,
-                tool,
+                tool: located.tool,
+                is_covered: located.is_covered,
             }))
     }
 }

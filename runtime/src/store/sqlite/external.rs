@@ -146,7 +146,7 @@ pub(crate) fn enqueue(
         forget_changes(transaction).map_err(unreadable)?;
         Ok(match found {
             None => Found::Nothing,
-            Some(Stored::Tombstone) => Found::Tombstone,
+            Some(Stored::Tombstone(version)) => Found::Tombstone(version),
             Some(Stored::Receipt(receipt)) => Found::Known(Known {
                 operation_id: receipt.operation_id,
                 version: receipt.version,
@@ -157,7 +157,7 @@ pub(crate) fn enqueue(
             }),
             Some(Stored::External(id)) => match load(connection, id)? {
                 Some(record) => Found::Known(Known::of(&record, new)),
-                None => Found::Tombstone,
+                None => Found::Tombstone(new.version), // It was pruned just now.
             },
         })
     });
@@ -165,7 +165,10 @@ pub(crate) fn enqueue(
     let tool = &new.identity.tool;
     let known = match found {
         Ok(Found::Nothing) => return refused.map_or(Ok(new.operation_id), Err),
-        Ok(Found::Tombstone) => return Err(expired(tool)),
+        Ok(Found::Tombstone(version)) => {
+            may_learn(version)?;
+            return Err(expired(tool));
+        }
         Ok(Found::Known(known)) => known,
         Err(error) => {
             let failure = Failure::new("database_error", "the ledger can't be read or written");
@@ -207,7 +210,7 @@ fn expired(tool: &str) -> Failure {
 enum Found {
     Nothing,
     Known(Known),
-    Tombstone,
+    Tombstone(u32),
 }
 
 /// What is known of an operation whose key is enqueued again.

@@ -41,8 +41,11 @@ pub enum Failpoint {
     IoAfter,
     /// It is run, reports a failure of the disk, and what it did can't be read afterwards.
     IoAfterAndHidden,
-    /// It is not run, reports a full disk, the transaction is rolled back, and whether it was
-    /// can't be read afterwards.
+    /// It is not run, and reports a full disk.
+    Full,
+    /// It is not run, reports a full disk, and the transaction is rolled back.
+    FullAndRollback,
+    /// As [`FullAndRollback`](Self::FullAndRollback), and whether it was can't be read afterwards.
     FullAndHidden,
 }
 
@@ -57,16 +60,28 @@ pub struct Failpoints(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     counting: AtomicBool,
+    /// The application's own transactions and pruning count as calls do.
+    counts_all: AtomicBool,
     statements: AtomicU64,
     requests: AtomicU64,
     commits: AtomicU64,
     /// Zero is not armed.
     at: AtomicU64,
+    /// The armed number is of commits alone.
+    at_commits: AtomicBool,
+    /// The next request is a commit.
+    commit_comes: AtomicBool,
+    commit_requests: AtomicU64,
+    /// How often the armed failure may still happen.
+    left: AtomicU64,
+    /// How often it has happened, and how often of these at a commit.
+    failed: AtomicU64,
+    failed_commits: AtomicU64,
     action: AtomicU64,
     hidden: AtomicBool,
 }
 
-const ACTIONS: [(&str, Failpoint); 9] = [
+const ACTIONS: [(&str, Failpoint); 11] = [
     ("kill-before", Failpoint::KillBefore),
     ("kill-after", Failpoint::KillAfter),
     ("kill-after-commit", Failpoint::KillAfterCommit),
@@ -75,6 +90,8 @@ const ACTIONS: [(&str, Failpoint); 9] = [
     ("io-and-rollback", Failpoint::IoAndRollback),
     ("io-after", Failpoint::IoAfter),
     ("io-after-and-hidden", Failpoint::IoAfterAndHidden),
+    ("full", Failpoint::Full),
+    ("full-and-rollback", Failpoint::FullAndRollback),
     ("full-and-hidden", Failpoint::FullAndHidden),
 ];
 
@@ -96,7 +113,43 @@ impl Failpoints {
         self.0.requests.store(0, Ordering::SeqCst);
         self.0.commits.store(0, Ordering::SeqCst);
         self.0.hidden.store(false, Ordering::SeqCst);
+        self.0.at_commits.store(false, Ordering::SeqCst);
+        self.0.commit_requests.store(0, Ordering::SeqCst);
+        self.0.left.store(1, Ordering::SeqCst);
+        self.0.failed.store(0, Ordering::SeqCst);
+        self.0.failed_commits.store(0, Ordering::SeqCst);
         self.0.at.store(number, Ordering::SeqCst);
+    }
+
+    /// Arms a failure at the commit that is requested as the `number`th from now on, and at
+    /// those after it: `times` in all.
+    pub fn arm_commits(&self, action: Failpoint, number: u64, times: u64) {
+        self.arm(action, 0);
+        self.0.at_commits.store(true, Ordering::SeqCst);
+        self.0.left.store(times, Ordering::SeqCst);
+        self.0.at.store(number, Ordering::SeqCst);
+    }
+
+    /// From now on the application's own transactions and pruning, run where nobody else
+    /// waits, count as well.
+    pub fn count_all(&self) {
+        self.0.counts_all.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn counts_all(&self) -> bool {
+        self.0.counts_all.load(Ordering::SeqCst)
+    }
+
+    /// How often the armed failure of a request has happened.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.0.failed.load(Ordering::SeqCst)
+    }
+
+    /// How often of these at a commit.
+    #[must_use]
+    pub fn failed_commits(&self) -> u64 {
+        self.0.failed_commits.load(Ordering::SeqCst)
     }
 
     /// Starts the counts again, with nothing armed.
@@ -163,16 +216,21 @@ impl Failpoints {
         if !self.0.counting.load(Ordering::SeqCst) {
             return work(connection);
         }
-        let number = self.0.requests.fetch_add(1, Ordering::SeqCst) + 1;
-        if number != self.0.at.load(Ordering::SeqCst) {
+        let is_commit = self.0.commit_comes.swap(false, Ordering::SeqCst);
+        if !self.is_to_fail(is_commit) {
             return work(connection);
         }
         match self.action() {
             Some(Failpoint::Busy) => Err(failure(ffi::SQLITE_BUSY)),
             Some(Failpoint::Io) => Err(failure(ffi::SQLITE_IOERR_WRITE)),
+            Some(Failpoint::Full) => Err(failure(ffi::SQLITE_FULL)),
             Some(Failpoint::IoAndRollback) => {
                 connection.execute_batch("ROLLBACK")?;
                 Err(failure(ffi::SQLITE_IOERR_WRITE))
+            }
+            Some(Failpoint::FullAndRollback) => {
+                connection.execute_batch("ROLLBACK")?;
+                Err(failure(ffi::SQLITE_FULL))
             }
             Some(Failpoint::FullAndHidden) => {
                 self.0.hidden.store(true, Ordering::SeqCst);
@@ -191,6 +249,36 @@ impl Failpoints {
             Some(Failpoint::KillBefore | Failpoint::KillAfter | Failpoint::KillAfterCommit)
             | None => work(connection),
         }
+    }
+
+    /// Counts a request, and says whether it is to fail.
+    fn is_to_fail(&self, is_commit: bool) -> bool {
+        let shared = &*self.0;
+        let mut number = shared.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let at = shared.at.load(Ordering::SeqCst);
+        let mut fails = number == at;
+        if shared.at_commits.load(Ordering::SeqCst) {
+            if !is_commit {
+                return false;
+            }
+            number = shared.commit_requests.fetch_add(1, Ordering::SeqCst) + 1;
+            fails = at <= number;
+        }
+        if !fails || at == 0 || shared.left.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        shared.left.fetch_sub(1, Ordering::SeqCst);
+        shared.failed.fetch_add(1, Ordering::SeqCst);
+        if is_commit {
+            shared.failed_commits.fetch_add(1, Ordering::SeqCst);
+        }
+        true
+    }
+
+    /// The next request is a commit.
+    pub(super) fn commit_comes(&self) {
+        let counting = self.0.counting.load(Ordering::SeqCst);
+        self.0.commit_comes.store(counting, Ordering::SeqCst);
     }
 
     /// Whether a look at what a commit did must fail.

@@ -71,6 +71,16 @@ pub(super) fn set_last_insert(connection: &Connection, rowid: i64) {
     unsafe { ffi::sqlite3_set_last_insert_rowid(connection.handle(), rowid) }
 }
 
+/// Has a rollback call nothing any more.
+///
+/// A connection that is closed inside a transaction is rolled back after SQLite has freed
+/// what was registered with the hook.
+pub(super) fn remove_rollback_hook(connection: &Connection) {
+    // SAFETY: the handle is open for as long as `connection` is borrowed, and used by this
+    // thread alone. The hook's own data, which the call returns, stays with the connection.
+    unsafe { ffi::sqlite3_rollback_hook(connection.handle(), None, ptr::null_mut()) };
+}
+
 /// Resets every statement that was left half-way, as after `mem::forget` of its rows.
 pub(super) fn reset_statements(connection: &Connection) {
     // SAFETY: the handle is open for as long as `connection` is borrowed, and used by this

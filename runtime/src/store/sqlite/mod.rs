@@ -407,6 +407,14 @@ impl Core {
         (job, outcome)
     }
 
+    /// Counts what is no call, where that is wanted.
+    #[cfg(feature = "failpoints")]
+    fn count_other_work(&self) -> Option<impl Drop> {
+        let failpoints = self.guard.failpoints.as_ref();
+        let counts = failpoints.is_some_and(failpoints::Failpoints::counts_all);
+        counts.then(|| self.count_statements())
+    }
+
     #[cfg(feature = "failpoints")]
     fn count_statements(&self) -> impl Drop {
         failpoints::Counting::begin(self.guard.failpoints.clone())

@@ -10,7 +10,7 @@ use std::{cell::RefCell, fmt};
 use rusqlite::{Connection, Statement};
 use self_cell::self_cell;
 
-use crate::store::sqlite::{misuse, statements};
+use crate::store::sqlite::{ffi, misuse, statements};
 
 /// One of the statements that calls run over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +108,12 @@ impl OwnConnection {
                 )),
             }
         })
+    }
+}
+
+impl Drop for OwnConnection {
+    fn drop(&mut self) {
+        ffi::remove_rollback_hook(self.connection());
     }
 }
 

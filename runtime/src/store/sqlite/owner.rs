@@ -208,7 +208,11 @@ impl Owner {
         let (job, outcome) = Core::prepare(core.budget_from_now(), work);
         let ticket = Arc::clone(&job.ticket);
         match core.free_writer() {
-            Some(mut writer) => job.run(core, &mut writer),
+            Some(mut writer) => {
+                #[cfg(feature = "failpoints")]
+                let _counting = core.count_other_work();
+                job.run(core, &mut writer);
+            }
             None => core.queue.push(Job::Alone(job)),
         }
         outcome.take(ticket.wait())

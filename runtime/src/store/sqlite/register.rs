@@ -107,16 +107,26 @@ fn look(transaction: &Transaction, contracts: &[Arc<Registered>]) -> Result<bool
     Ok(true)
 }
 
-/// The tool's id if what the ledger keeps covers the contract; `None` if that is to be
-/// recorded under the write lock.
-pub(super) fn locate(
-    transaction: &Transaction,
-    contract: &Registered,
-) -> Result<Option<i64>, Refused> {
-    match find(transaction, contract)? {
-        Found::Covered(tool) => Ok(Some(tool)),
-        Found::Narrower(..) | Found::Nothing(_) => Ok(None),
-    }
+/// Where a tool's receipts are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Located {
+    /// The tool's id, if the ledger has the tool at all.
+    pub(super) tool: Option<i64>,
+    /// What the ledger keeps covers the contract; else that is to be recorded under the
+    /// write lock, and the receipts of other versions are there even so.
+    pub(super) is_covered: bool,
+}
+
+/// Where a tool's receipts are, and whether its contract is to be recorded.
+pub(super) fn locate(transaction: &Transaction, contract: &Registered) -> Result<Located, Refused> {
+    let found = find(transaction, contract)?;
+    Ok(Located {
+        is_covered: matches!(found, Found::Covered(_)),
+        tool: match found {
+            Found::Covered(tool) | Found::Narrower(tool, _) => Some(tool),
+            Found::Nothing(tool) => tool,
+        },
+    })
 }
 
 /// The tool's id. The write lock is held: a contract that the ledger doesn't cover is recorded.

@@ -24,7 +24,7 @@ use crate::{
             options::OpenError,
             own::{Own, OwnConnection},
             prune::Walk,
-            register,
+            register::{self, Located},
             watch::Watch,
         },
     },
@@ -192,27 +192,31 @@ impl Memo {
         self.generation = generation;
     }
 
-    /// The id of a tool whose contract the ledger has; `None` if it is to be registered again.
+    /// The id of a tool, and whether its contract is to be registered again.
     pub(super) fn find_tool(
         &mut self,
         transaction: &Transaction,
         contract: &Arc<Registered>,
-    ) -> rusqlite::Result<Result<Option<i64>, StoreError>> {
+    ) -> rusqlite::Result<Result<Located, StoreError>> {
+        let covered = |id| Located {
+            tool: Some(id),
+            is_covered: true,
+        };
         if let Some(id) = contract.tool(self.generation) {
-            return Ok(Ok(Some(id)));
+            return Ok(Ok(covered(id)));
         }
         let learnt = self.uncommitted.iter().find_map(|learnt| match learnt {
             Learnt::Tool(known, id) if Arc::ptr_eq(known, contract) => Some(*id),
             Learnt::Tool(..) | Learnt::Scope(..) => None,
         });
-        if learnt.is_some() {
-            return Ok(Ok(learnt));
+        if let Some(id) = learnt {
+            return Ok(Ok(covered(id)));
         }
         let found = match register::locate(transaction, contract) {
             Ok(found) => found,
             Err(refused) => return refused.again().map(Err),
         };
-        if let Some(id) = found {
+        if let (Some(id), true) = (found.tool, found.is_covered) {
             self.wrote_tool(contract, id);
         }
         Ok(Ok(found))
@@ -230,8 +234,11 @@ impl Memo {
         contract: &Arc<Registered>,
     ) -> rusqlite::Result<Result<i64, StoreError>> {
         match self.find_tool(transaction, contract)? {
-            Ok(Some(id)) => return Ok(Ok(id)),
-            Ok(None) => (),
+            Ok(Located {
+                tool: Some(id),
+                is_covered: true,
+            }) => return Ok(Ok(id)),
+            Ok(_) => (), // It is to be registered.
             Err(refused) => return Ok(Err(refused)),
         }
         match register::ensure(transaction, contract) {
@@ -308,6 +315,10 @@ impl Memo {
 impl Transaction {
     /// Runs one of the runtime's own statements that returns no row.
     pub(super) fn command(&self, own: Own) -> rusqlite::Result<()> {
+        #[cfg(feature = "failpoints")]
+        if let (Own::Commit, Some(failpoints)) = (own, &self.guard().failpoints) {
+            failpoints.commit_comes();
+        }
         self.own(own, |statement| statement.execute([])).map(|_| ())
     }
 
@@ -360,7 +371,7 @@ pub(super) fn pause(attempt: u32) {
 /// Reads `operation_id, version, fingerprint, expires_at, result`.
 pub(super) fn read_stored(row: &Row<'_>) -> rusqlite::Result<Result<Stored, StoreError>> {
     let Some(operation_id) = row.get::<_, Option<[u8; 16]>>(0)? else {
-        return Ok(Ok(Stored::Tombstone));
+        return Ok(Ok(Stored::Tombstone(row.get(1)?)));
     };
     let fingerprint = match Fingerprint::from_stored(row.get_ref(2)?.as_blob()?) {
         Ok(fingerprint) => fingerprint,
