@@ -11,7 +11,11 @@ fn named() -> BTreeMap<String, Vec<(String, String)>> {
     let mut heading = String::new();
     for line in page.lines() {
         if let Some(title) = line.strip_prefix("### ") {
-            heading = title.split(':').next().unwrap_or_default().to_owned();
+            title
+                .split(':')
+                .next()
+                .unwrap_or_default()
+                .clone_into(&mut heading);
             assert!(
                 named.insert(heading.clone(), Vec::new()).is_none(),
                 "{heading} twice"

@@ -198,7 +198,9 @@ impl Inner {
             // own caller's.
             let failed = record.operation.state == State::Failed(Failed::NothingApplied);
             let may_start = may_start(tool, &record) && !(waited && failed);
-            if alone && !started && may_start && !executor.is_stopping() {
+            // What a newer build recorded waits for one.
+            let may_start = alone && !started && may_start && tool.knows_arguments_of(&record);
+            if may_start && !executor.is_stopping() {
                 started = true;
                 start(executor, tool, record, Arc::clone(&arguments), call);
                 continue;
@@ -320,14 +322,16 @@ impl Inner {
 }
 
 impl Toolbox {
-    /// Settles an operation whose outcome is unknown, by what a person has found out.
+    /// Settles an operation whose outcome is unknown, by what a person has found out. A success
+    /// is recorded of one that failed or was cancelled as well, and overrules that.
     ///
     /// It asks no authorizer: it is for the operator of the server, and no tool calls it.
     ///
     /// # Errors
     ///
-    /// When the operation's outcome is not unknown (any more), attempts have begun that the
-    /// finding doesn't cover, or the result doesn't fit the tool's schema.
+    /// When the finding is no success and the outcome is not unknown (any more); when the
+    /// operation has succeeded or its key has expired; when the finding doesn't cover the
+    /// attempts that have begun; or when the result doesn't fit the tool's schema.
     pub async fn resolve(&self, resolution: Resolution) -> Result<Reply, ResolveError> {
         let executor = self.inner.executor.as_ref().ok_or(ResolveError::NotFound)?;
         let id = resolution.operation_id;

@@ -48,7 +48,7 @@ enum Unwritten {
 struct Work<W, L> {
     /// What the ledger must cover before.
     contract: Option<Arc<Registered>>,
-    work: W,
+    run: W,
     /// What to look for if the commit's answer is lost.
     is_there: Option<L>,
 }
@@ -196,7 +196,7 @@ impl<W, L> Work<W, L> {
     fn found_by(contract: Arc<Registered>, work: W, is_there: L) -> Self {
         Self {
             contract: Some(contract),
-            work,
+            run: work,
             is_there: Some(is_there),
         }
     }
@@ -207,7 +207,7 @@ impl<W, T> Work<W, fn(&Connection, &T) -> rusqlite::Result<bool>> {
     fn found_by_the_index(work: W) -> Self {
         Self {
             contract: None,
-            work,
+            run: work,
             is_there: None,
         }
     }
@@ -249,7 +249,7 @@ where
                 memo.ensure_tool(transaction, contract)
                     .map_err(unreadable)??;
             }
-            (work.work)(connection)
+            (work.run)(connection)
         },
     );
     writer.put(core, transaction);
