@@ -157,9 +157,13 @@ pub(crate) struct Moment {
 
 impl Moment {
     /// The time of day of something that is stamped with the ledger's time.
+    ///
+    /// What the clocks differ by is taken in whole seconds: the two are not read at the same
+    /// instant, and a stamp is to be told alike by every process.
     pub(crate) fn time_of_day(self, stamp: Timestamp) -> Timestamp {
-        let away = stamp.0.saturating_sub(self.ledger.0);
-        Timestamp(self.wall.0.saturating_add(away))
+        let differ_by = self.wall.0.saturating_sub(self.ledger.0);
+        let seconds = differ_by.saturating_add(500).div_euclid(1_000);
+        Timestamp(stamp.0.saturating_add(seconds.saturating_mul(1_000)))
     }
 
     pub(crate) fn plus(self, later: Duration) -> Self {
@@ -310,4 +314,23 @@ impl Timestamp {
 /// Whole milliseconds; saturates.
 pub(crate) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_told_alike_whenever_the_clocks_are_read() {
+        let stamp = Timestamp(7_000_123);
+        let told = |differ_by: i64| {
+            let ledger = Timestamp(9_000_000);
+            let wall = Timestamp(ledger.0 + differ_by);
+            Moment { ledger, wall }.time_of_day(stamp)
+        };
+        for jitter in [-499, -1, 0, 1, 499] {
+            assert_eq!(told(jitter), stamp);
+            assert_eq!(told(-3_600_000 + jitter), Timestamp(stamp.0 - 3_600_000));
+        }
+    }
 }
