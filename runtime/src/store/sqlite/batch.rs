@@ -2,8 +2,9 @@
 //!
 //! No call takes another down. A batch with a call to be undone that nothing protects is
 //! repeated with a savepoint around each call, and has them from the start if one of its
-//! handlers tells something outside, which would be told twice. What a call loses for all even so (SQLite's
-//! own rollbacks, a commit that fails) is repeated without it, and then it alone.
+//! handlers tells something outside, which would be told twice. What a call loses for all
+//! even so (SQLite's own rollbacks, a commit that fails) is repeated without it, and then it
+//! alone.
 
 use std::{sync::Arc, time::Duration};
 

@@ -80,6 +80,11 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a reader waits while another process recovers the log.
 const READER_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How connections are opened that can't write; each is one thread's at a time.
+const READING: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY
+    .union(OpenFlags::SQLITE_OPEN_NO_MUTEX)
+    .union(OpenFlags::SQLITE_OPEN_URI);
+
 /// Where connections come from.
 #[derive(Debug, Clone)]
 pub(super) struct Opener {
@@ -153,10 +158,7 @@ impl Opener {
 
     /// A connection that can't write, to the file at `path`.
     pub(super) fn reader(&self, path: &Path) -> Result<Connection, OpenError> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_URI;
-        let connection = Connection::open_with_flags(path, flags).map_err(classify)?;
+        let connection = Connection::open_with_flags(path, READING).map_err(classify)?;
         self.run_hook(&connection)?;
         prepare(&connection).map_err(OpenError::Sqlite)?;
         connection
@@ -170,12 +172,9 @@ impl Opener {
         let Some(path) = &self.path else {
             return (Watch::alone(), None);
         };
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_URI;
         let keeper = match gather::name() {
-            Some(files) => Connection::open_with_flags_and_vfs(path, flags, files),
-            None => Connection::open_with_flags(path, flags),
+            Some(files) => Connection::open_with_flags_and_vfs(path, READING, files),
+            None => Connection::open_with_flags(path, READING),
         };
         // Its first read has the log's index mapped.
         let keeper = keeper.and_then(|keeper| {

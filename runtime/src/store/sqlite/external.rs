@@ -92,7 +92,8 @@ const SAVE_ATTEMPT: &str = "INSERT INTO idempotent_attempts \
      in_doubt = excluded.in_doubt, called = excluded.called";
 
 const DUE: &str = "SELECT e.operation_id, e.due_at, e.seq, t.name, o.version \
-     FROM idempotent_external AS e JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
+     FROM idempotent_external AS e \
+     JOIN idempotent_receipts AS o ON o.seq = e.seq AND o.operation_id = e.operation_id \
      JOIN idempotent_tools AS t ON t.id = o.tool \
      WHERE e.due_at IS NOT NULL AND e.due_at <= ?1 AND (e.due_at, e.seq) > (?2, ?3) \
      ORDER BY e.due_at, e.seq LIMIT ?4";

@@ -128,7 +128,6 @@ impl Truth {
 impl Oracle {
     /// Learns whose operations the ledger's ids are.
     pub fn recorded(&mut self, rows: &[(Id, String)]) {
-        let now = self.file.time.now();
         for (id, operation) in rows {
             if !self.operations.contains_key(operation) {
                 self.operations.insert(operation.clone(), id.clone());
@@ -137,7 +136,6 @@ impl Oracle {
             if let Some(entry) = self.file.entries.get_mut(id) {
                 entry.operation.get_or_insert_with(|| operation.clone());
             }
-            let _ = now;
         }
     }
 
